@@ -49,3 +49,32 @@ def test_a_remainder_is_not_rounded_away(project):
         "sql", "-c", "EXPLAIN DP-SELECT 1 DELTA 0.9999999999 COUNT(*) FROM t", cwd=project.parent, code=2
     )
     assert "delta 1)" not in told.stdout + told.stderr
+
+
+def test_where_a_table_has_a_window_every_period_is_told(tmp_path):
+    (tmp_path / "t.csv").write_text("p,month\na,2025-01\nb,2025-02\n")
+    (tmp_path / "sfumato.toml").write_text("""
+[budget]
+epsilon = 1
+[tables.t]
+source = "t.csv"
+unit = ["p", "month"]
+window = ["2025-01", "2025-02"]
+max_records = 1
+[tables.t.columns.month]
+values = ["2025-01", "2025-02", "2025-03"]
+""")
+    (tmp_path / "r.toml").write_text('recipe = "cell-counts"\ntable = "t"\nby = ["month"]\nepsilon = 0.4\n')
+    run("release", "r.toml", "--out", "out", cwd=tmp_path)
+    moved = (
+        (tmp_path / "sfumato.toml")
+        .read_text()
+        .replace('["2025-01", "2025-02"]\nmax', '["2025-02", "2025-03"]\nmax')
+    )
+    (tmp_path / "sfumato.toml").write_text(moved)
+    shown = run("budget", cwd=tmp_path).stdout
+    assert "epsilon 0.6 of 1 left, 0.4 spent" in shown
+    assert "this is of the window, 2025-02 to 2025-03" in shown
+    assert json.loads(run("budget", "--json", cwd=tmp_path).stdout)["periods"] == [
+        ["2025-01", "2025-02", "0.6"]
+    ]

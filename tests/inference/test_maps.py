@@ -96,6 +96,28 @@ def test_a_good_guide_is_trusted_and_helps_and_a_useless_one_does_no_harm():
     assert wrong["useless"] < 1.05 * wrong["none"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [2.0, 8.0])
+def test_a_guide_that_is_wrong_does_no_harm_where_something_can_be_seen(scale):
+    """Over eight maps: other places, other kinds, or both; on the same noisy counts."""
+    wrong = dict.fromkeys(("none", "places", "kinds", "both"), 0.0)
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        truth = make_truth(random)
+        measured = measure(truth, (scale, 2 * scale, 2 * scale, scale, 3 * scale), random)
+        guide = random.poisson(truth + 0.1).astype(float)
+        guides = {
+            "none": None,
+            "places": random.permutation(guide, axis=0),
+            "kinds": guide[:, :, ::-1],
+            "both": random.permutation(guide, axis=0)[:, :, ::-1],
+        }
+        for key, each in guides.items():
+            model = fit_map(measured, records=None, most=1.0, guide=each)
+            wrong[key] += np.abs(model.expected - truth).sum() / truth.sum()
+    assert max(wrong.values()) < 1.02 * wrong["none"]
+
+
 def test_records_that_the_bound_cut_off_are_made_up_for_within_what_can_be():
     random = np.random.default_rng(10)
     measured = measure(make_truth(random), (1.0,) * 5, random)

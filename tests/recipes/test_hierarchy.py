@@ -4,10 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
+from sfumato.metrics.released import open_release
 from sfumato.recipes import Hierarchy
 
 COLUMNS = """
@@ -197,3 +199,17 @@ def test_what_cannot_be_answered_is_refused_before_a_charge(curator, options, me
             epsilon=1,
         )
     assert curator.budget().spent == 0
+
+
+def test_a_release_is_scored_by_its_finest_level(curator, tmp_path):
+    release = curator.release(RECIPE, epsilon=1, out=tmp_path / "o")
+    opened = open_release(tmp_path / "o")
+    assert opened.columns == ("tract", "month")
+    assert set(opened.table["level"].to_pylist()) == {"tract x month"}
+    total = rows_of(release, "total")[0]["count"]
+    assert sum(opened.table["count"].to_pylist()) == total
+    pq.write_table(make_people(), tmp_path / "truth.parquet")
+    truth = str(tmp_path / "truth.parquet")
+    shown = invoke("score", str(tmp_path / "o"), "--truth", truth, "--json")
+    assert shown.exit_code == 0, shown.output
+    assert f'"release": {total}' in shown.output

@@ -1,6 +1,7 @@
 """Sparse maps: charge, bounds, splits, guides, verification, and what is refused before anything is spent."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -251,6 +252,24 @@ def test_a_guide_is_read_once_and_kept_in_the_certificate(lay):
     assert '"counts"' in text
     assert '"earlier.parquet"' in text
     assert curator.budget().sums.epsilon == 2
+
+
+def test_another_goal_guide_or_seed_is_free_and_verifies(lay):
+    file = lay()
+    pq.write_table(make_rows(seed=9).drop(["p"]), file.parent / "earlier.parquet")
+    curator = sf.open(file)
+    first = curator.release(RECIPE, epsilon=2)
+    guide = str(file.parent / "earlier.parquet")
+    for place, change in enumerate(({"seed": 5}, {"goal": "counts"}, {"public": guide})):
+        out = file.parent / f"out{place}"
+        release = curator.release(replace(RECIPE, **change), epsilon=2, out=out)
+        assert release.repeated
+        assert not sf.verify(out, ledger=file.parent / "ledger.db").unchecked
+        pairs = zip(release.measurements, first.measurements, strict=True)
+        assert all(np.array_equal(one.noisy_values, other.noisy_values) for one, other in pairs)
+    assert curator.budget().sums.epsilon == 2
+    assert curator.check(replace(RECIPE, seed=9), epsilon=2).answered
+    assert not curator.release(replace(RECIPE, share="0.2"), epsilon=2).repeated
 
 
 def test_a_guide_beside_the_recipe_file_is_found(tmp_path):

@@ -178,6 +178,18 @@ def test_the_charge_covers_what_is_asked_and_the_noise_what_one_parent_moves(tmp
         curator.release(Related(table="people", order="line", seed=1), epsilon="0.1", delta="1e-6")
 
 
+def test_other_rows_of_the_same_answers_are_free(tmp_path):
+    curator = sf.open(write(tmp_path, *make_homes(60)))
+    one = curator.release(Related(table="people", order="line"), epsilon=1, delta="1e-6")
+    two = curator.release(
+        Related(table="people", order="line", seed=1, rows=9), epsilon=1, delta="1e-6", out=tmp_path / "out"
+    )
+    assert two.repeated
+    assert not one.repeated
+    assert two.parents.num_rows == 9
+    assert not sf.verify(tmp_path / "out", ledger=curator.ledger_path).unchecked
+
+
 def make_homes(count: int) -> tuple[list[tuple], list[tuple]]:
     """Homes whose area decides the number of people, and people who are as the one before."""
     generator = np.random.default_rng(1)

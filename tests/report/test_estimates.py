@@ -1,11 +1,14 @@
 """Figures about accuracy follow from the certificate and the noisy values, by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import sfumato as sf
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise
 from sfumato.report.facts import read_facts
 from sfumato.report.fields import choose_axes
@@ -118,3 +121,87 @@ def test_places_and_times_are_found(folders, tmp_path, counts):
         read_facts(folders.write_release(tmp_path / "other", table=table, columns=columns)).shown
     )
     assert (axes.place.name, axes.time.name) == ("homeState", "shift")
+
+
+@pytest.mark.parametrize("through", [2, 4])
+def test_a_series_is_drawn_by_the_counts_that_follow_from_it(tmp_path, through):
+    rows = [(f"p{n}", n % 4 + 1, "ab"[n % 3 == 0]) for n in range(400)]
+    arrays = [pa.array(each) for each in zip(*rows, strict=True)]
+    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text("""
+[budget]
+epsilon = 1e7
+delta = 1e-6
+[tables.t]
+source = "t.parquet"
+unit = "p"
+max_records = 1
+[tables.t.columns.month]
+range = [1, 4]
+[tables.t.columns.ward]
+values = ["a", "b"]
+""")
+    recipe = sf.recipes.Running(table="t", period="month", by=("ward",), through=through)
+    release = sf.open(tmp_path / "sfumato.toml").release(
+        recipe, epsilon=10**5, delta=1e-6, out=tmp_path / "out"
+    )
+    facts = read_facts(tmp_path / "out")
+    month, ward = facts.field("month"), facts.field("ward")
+    by_month = estimate_counts(facts, (month,))
+    assert by_month.values == pytest.approx([100.0] * through + [0.0] * (4 - through), abs=1)
+    by_ward, cells = estimate_counts(facts, (ward,)), estimate_counts(facts, (ward, month))
+    truth = [sum(row[2] == each and row[1] <= through for row in rows) for each in "ab"]
+    assert by_ward.values == pytest.approx(truth, abs=1)
+    assert cells.values.shape == (2, 4)
+    told = release.certificate["postprocessing"]["series"]
+    assert by_ward.half == pytest.approx(float(told["total_95"]), rel=1e-5)
+    assert cells.half == pytest.approx(float(told["count_95"]), rel=1e-5)
+    assert count_records(facts) == pytest.approx(100 * through, abs=2)
+
+
+def test_a_map_is_added_up_by_what_is_expected(folders, tmp_path):
+    facts = read_facts(folders.write_counts(tmp_path / "out", places=12, months=4))
+    columns = facts.table.column_names
+    assert facts.weight == "count"
+    expected = pa.array(facts.table["count"].to_numpy() + 0.5)
+    told = replace(facts, table=facts.table.append_column("expected", expected), measured=())
+    assert told.weight == "expected"
+    assert told.size == facts.size + facts.table.num_rows / 2
+    assert count_records(told) == told.size
+    alone = replace(facts, table=told.table.drop_columns(["count"]))
+    assert alone.weight is None
+    assert "expected" not in columns
+
+
+def test_levels_that_add_up_are_told_as_they_were_released(tmp_path):
+    rows = [(f"p{n}", n % 4 + 1, "abc"[n % 3]) for n in range(300)]
+    arrays = [pa.array(each) for each in zip(*rows, strict=True)]
+    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text("""
+[budget]
+epsilon = 1
+[tables.t]
+source = "t.parquet"
+unit = "p"
+max_records = 1
+[tables.t.columns.month]
+range = [1, 4]
+[tables.t.columns.ward]
+values = ["a", "b", "c"]
+""")
+    tree = [["ward", "side"], ["a", "n"], ["b", "n"], ["c", "s"]]
+    recipe = sf.recipes.Hierarchy(table="t", column="ward", tree=tree, by=("month",))
+    release = sf.open(tmp_path / "sfumato.toml").release(recipe, epsilon=1, out=tmp_path / "out")
+    facts = read_facts(tmp_path / "out")
+    total = release.table["count"][0].as_py()
+    assert count_records(facts) == facts.size == total
+    ward, month = facts.field("ward"), facts.field("month")
+    by_month = estimate_counts(facts, (month,))
+    assert by_month.values.sum() == total
+    assert by_month.source == "table"
+    measured = max(facts.measured, key=lambda each: each.answers)
+    assert by_month.half == pytest.approx(1.959964 * measured.deviation * math.sqrt(3))
+    cells = estimate_counts(facts, (ward, month))
+    rows = [row for row in release.table.to_pylist() if row["level"] == "ward x month"]
+    halves = [max(row["high_95"] - row["count"], row["count"] - row["low_95"]) for row in rows]
+    assert cells.halves.reshape(-1).tolist() == halves

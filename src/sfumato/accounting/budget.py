@@ -7,6 +7,7 @@ proof is docs/proofs/ledger.md.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -39,6 +40,7 @@ _GRAIN = 10**6
 _STEPS = 1000
 _SELECTION = {"any": Fraction(1, 20), "zcdp": Fraction(1, 10), "gaussian": Fraction(0)}
 _BITS = 2048
+_PARTS = re.compile("([0-9]+)")
 
 
 class Amount(Fraction):
@@ -355,12 +357,17 @@ class BudgetReport:
     `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
     matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
     `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
+
+    Where charges have windows, all of this is of the period that has least left, among those that are read
+    now; `beside` are the sums of the other ones, and `groups` those of all periods that were ever read.
     """
 
     budget: Budget
     sums: Spent
     entries: tuple[Entry, ...] = ()
     head: str = ""
+    beside: tuple[Spent, ...] = ()
+    groups: tuple[tuple[frozenset[str], Spent], ...] = ()
     total: Amount = field(init=False)
     spent: Amount = field(init=False)
     left: Amount = field(init=False)
@@ -372,6 +379,36 @@ class BudgetReport:
         object.__setattr__(self, "spent", Amount(self.budget.epsilon - remaining))
         object.__setattr__(self, "left", remaining)
         object.__setattr__(self, "delta", Amount(self.budget.delta))
+
+    def admits(self, costs: Iterable[Cost]) -> bool:
+        """Whether `costs` may be charged now, for all periods that are read."""
+        charge = tuple(costs)
+        return all(admits(self.budget, each, charge) for each in (self.sums, *self.beside))
+
+    def list_periods(self) -> list[tuple[str, str, Amount]]:
+        """The periods that were ever read, by first and last of those that have the same left, in order.
+
+        >>> half = add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 2))])
+        >>> groups = ((frozenset(["m1", "m2", "m10"]), half), (frozenset(["m3"]), Spent()))
+        >>> BudgetReport(budget=Budget(1), sums=half, groups=groups).list_periods()
+        [('m1', 'm2', 0.5), ('m3', 'm3', 1), ('m10', 'm10', 0.5)]
+        """
+        # The same charges leave the same, and what they leave takes a search.
+        found: dict[tuple[tuple[Cost, ...], ...], Amount] = {}
+        known = []
+        for names, spent in self.groups:
+            charges = () if spent.trail is None else spent.trail.list_costs()
+            if charges not in found:
+                found[charges] = left(self.budget, spent)
+            known += [(name, found[charges]) for name in names]
+        known.sort(key=lambda each: [(part.isdecimal(), part.zfill(20)) for part in _PARTS.split(each[0])])
+        runs: list[tuple[str, str, Amount]] = []
+        for name, rest in known:
+            if runs and runs[-1][2] == rest:
+                runs[-1] = (runs[-1][0], name, rest)
+            else:
+                runs.append((name, name, rest))
+        return runs
 
     @property
     def last(self) -> tuple[Cost, ...]:
@@ -405,6 +442,7 @@ class BudgetReport:
             "spent": str(self.spent),
             "left": str(self.left),
             "more_like_last": self.more_like_last,
+            **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.groups else {}),
             "charges": charges,
         }
 
@@ -451,10 +489,14 @@ class BudgetReport:
         return f"{text}, or {times} more like the last one ({kind})"
 
 
-def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
-    """The error that says why `costs` do not fit after `spent` in the ledger `name`."""
+def explain_refusal(
+    budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str, window: bool = False
+) -> BudgetExceeded:
+    """The error that says why `costs` do not fit after `spent` in the ledger `name`, of a `window` or all."""
     remaining = left(budget, spent)
-    where = f"ledger {name!r}"
+    where = f"ledger {name!r}" + (
+        " for a period of the window; `sfumato budget` lists them" if window else ""
+    )
     return BudgetExceeded(
         _explain_failures(budget, spent, costs, where=where)
         or (

@@ -19,10 +19,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sfumato.accounting.budget import Budget, Spent, add_costs, admits
+from sfumato.accounting.budget import Budget, admits
 from sfumato.accounting.cost import Cost
-from sfumato.errors import LedgerError, RecipeError, VerificationFailed
+from sfumato.accounting.parallel import SpentByPeriod, find_periods
+from sfumato.errors import LedgerError, RecipeError, SchemaError, VerificationFailed
 from sfumato.exact import canonical_json, parse_positive
+from sfumato.schema.part import Window
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -77,6 +79,12 @@ class Entry:
         return tuple(Cost.from_record(record) for record in self.description["costs"])
 
     @property
+    def window(self) -> Window | None:
+        """The periods that a charge was for; None if it was for all records, or is none."""
+        recorded = self.description.get("window") if self.kind == "charge" else None
+        return None if recorded is None else Window.from_record(recorded)
+
+    @property
     def subject(self) -> str:
         """What a charge was for: the statement, or the recipe and the columns it groups by."""
         description = self.description
@@ -119,19 +127,20 @@ class History:
     `answers` maps each answered charge to the digest of its answer, `answered` a plan and a version of its
     table to the first such charge; `unanswered` has the other charges. `units` maps each table to the units
     for which it was charged. `shares` has the most epsilon that each person may spend who has a share,
-    `spent_by` what each who asked has spent.
+    `spent_by` what each who asked has spent. `axis` says what the periods of all windows are.
     """
 
     entries: tuple[Entry, ...] = ()
     budget: Budget | None = None
-    spent: Spent = field(default_factory=Spent)
+    spent: SpentByPeriod = field(default_factory=SpentByPeriod)
     neighbours: Neighbours | None = None
     answers: Mapping[int, str] = field(default_factory=dict)
     answered: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unanswered: frozenset[int] = frozenset()
     units: Mapping[str, frozenset[str]] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict)
-    spent_by: Mapping[str, Spent] = field(default_factory=dict)
+    spent_by: Mapping[str, SpentByPeriod] = field(default_factory=dict)
+    axis: str | None = None
 
     @property
     def head(self) -> str:
@@ -229,6 +238,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     shares, spent_by, unanswered = dict(start.shares), dict(start.spent_by), set(start.unanswered)
     whole = (*start.entries, *new)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
+    axis = start.axis
     for sequence, entry in enumerate(new, start=len(start.entries) + 1):
         if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
             raise LedgerError(f"entry {sequence} was edited, removed or moved")
@@ -236,7 +246,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         if entry.kind not in get_args(EntryKind) or (entry.kind == "open") != (sequence == 1):
             raise LedgerError(f"entry {sequence} is of a kind that cannot stand there")
         try:
-            costs = entry.costs
+            costs, window = entry.costs, entry.window
             for name, unit in entry.units.items():
                 units[name] = units.get(name, frozenset()) | unit
             if entry.kind in ("open", "budget"):
@@ -253,7 +263,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
                 person, share = _recorded_share(entry)
                 shares.pop(person, None)
                 shares.update({} if share is None else {person: share})
-        except (RecipeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (RecipeError, SchemaError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerError(
                 f"entry {sequence} holds a budget, cost or answer this version does not know"
             ) from error
@@ -261,10 +271,15 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         if len(relations) > 1 or (entry.kind == "charge" and not costs and not _is_part(entry, whole)):
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
-        spent = add_costs(spent, costs)
+        if window is not None:
+            if axis not in (None, window.axis) or neighbours != "add-remove":
+                raise LedgerError(f"entry {sequence} has a window of other periods than those before")
+            axis = window.axis
+        periods = find_periods(window)
+        spent = spent.add(costs, periods)
         asked_by = entry.asked_by
         if asked_by is not None:
-            spent_by[asked_by] = add_costs(spent_by.get(asked_by, Spent()), costs)
+            spent_by[asked_by] = spent_by.get(asked_by, SpentByPeriod()).add(costs, periods)
     history = History(
         entries=whole,
         budget=budget,
@@ -276,8 +291,9 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         units=units,
         shares=shares,
         spent_by=spent_by,
+        axis=axis,
     )
-    if not admits(history.limit, spent):
+    if not all(admits(history.limit, each) for each in spent.find(None)):
         raise LedgerError("it records more than its budget admits")
     return history
 
@@ -315,6 +331,21 @@ def refuse_other_units(history: History, units: Mapping[str, str], *, name: str)
                 "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
                 "with a ledger of its own, whose budget comes on top of this one"
             )
+
+
+def refuse_other_periods(history: History, window: Window, costs: tuple[Cost, ...], *, name: str) -> None:
+    """Raises an error if the window's periods are others than those of the windows before."""
+    if any(cost.neighbours != "add-remove" for cost in costs):
+        raise RecipeError(
+            "a charge with a window needs costs for neighbours that add or remove an individual"
+        )
+    if history.axis not in (None, window.axis):
+        raise RecipeError(
+            f"ledger {name!r} has windows over {str(history.axis).partition(': ')[0]!r}, and now they are "
+            f"over {window.axis.partition(': ')[0]!r}, or it is described in another way: a record may be of "
+            "another period now, so that nobody knows what was spent on it. Nothing was spent; put the "
+            "description of the column back (its list of periods may grow), or take a project of its own"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

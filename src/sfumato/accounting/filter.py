@@ -62,7 +62,11 @@ class Trail:
         self._orders: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, ([link.costs for link in self._links(lambda _: False)],)
+        return _restore, (list(self.list_costs()),)
+
+    def list_costs(self) -> tuple[tuple[Cost, ...], ...]:
+        """All charges in order."""
+        return tuple(link.costs for link in self._links(lambda _: False))
 
     def gaussian_left(self, limit: int, *, aside: bool = False) -> int | None:
         """What is left of a squared Gaussian parameter of `limit` units; None if it was exceeded.

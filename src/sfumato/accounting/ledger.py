@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -19,17 +19,25 @@ from sfumato.accounting import chain
 from sfumato.accounting.budget import (
     Budget,
     BudgetReport,
-    Spent,
     admits,
     describe_costs,
     explain_refusal,
     left,
 )
-from sfumato.accounting.chain import Anchor, Entry, History, refuse_other_neighbours, refuse_other_units
+from sfumato.accounting.chain import (
+    Anchor,
+    Entry,
+    History,
+    refuse_other_neighbours,
+    refuse_other_periods,
+    refuse_other_units,
+)
 from sfumato.accounting.cost import Cost
+from sfumato.accounting.parallel import SpentByPeriod, find_periods
 from sfumato.accounting.store import Session, find_store, parse_row, take_turn, try_again
 from sfumato.errors import BudgetExceeded, LedgerError, RecipeError, VerificationFailed
 from sfumato.exact import ExactLike, format_exact
+from sfumato.schema.part import Window
 
 
 class Ledger:
@@ -59,9 +67,9 @@ class Ledger:
 
     __slots__ = ("_reported", "_secret", "_shares", "_store", "_timeout", "_verified", "_writable")
 
-    # What was reported last: to find what is left takes milliseconds.
-    _reported: BudgetReport | None
-    _shares: dict[str, BudgetReport]
+    # What was reported last, of which window: to find what is left takes milliseconds.
+    _reported: tuple[Window | None, BudgetReport] | None
+    _shares: dict[str, tuple[Window | None, SpentByPeriod, BudgetReport]]
 
     def __init__(
         self,
@@ -120,6 +128,7 @@ class Ledger:
         units: Mapping[str, str] | None = None,
         asked_by: str | None = None,
         part_of: Entry | None = None,
+        window: Window | None = None,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
@@ -129,7 +138,8 @@ class Ledger:
         `units` has the unit of every private table, the column or "row", where `table` names several;
         otherwise the costs say it. `asked_by` is who asks; if they have a share, the costs must fit in it
         as well as in the whole. With `part_of`, an earlier charge of the same table, there are no costs: that
-        one has paid for this part of its answer as well.
+        one has paid for this part of its answer as well. With a `window`, it reads records of these periods
+        alone, and only the individuals of these pay for it.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
@@ -138,11 +148,13 @@ class Ledger:
         """
         if bool(costs) == (part_of is not None) or not all(isinstance(cost, Cost) for cost in costs):
             raise RecipeError("a charge needs at least one Cost, or is a part of one that has them")
-        if {"costs", "units", "asked_by", "part_of"} & set(description):
+        if {"costs", "units", "asked_by", "part_of", "window"} & set(description):
             raise RecipeError(
-                "a description must not have a field 'costs', 'units', 'asked_by' or 'part_of'; pass them as "
-                "arguments"
+                "a description must not have a field 'costs', 'units', 'asked_by', 'part_of' or 'window'; "
+                "pass them as arguments"
             )
+        if part_of is not None and window is not None:
+            raise RecipeError("a part of a charge has no window: that of the charge has paid for it")
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
         if units is not None:
             recorded["units"] = dict(units)
@@ -150,6 +162,8 @@ class Ledger:
             recorded["asked_by"] = asked_by
         if part_of is not None:
             recorded["part_of"] = part_of.sequence
+        if window is not None:
+            recorded["window"] = window.to_record()
         with self._history(write=True) as (session, history):
             refuse_other_neighbours(history, costs, name=self._store.name)
             if part_of is not None:
@@ -158,10 +172,15 @@ class Ledger:
                     raise LedgerError(f"charge {part_of.sequence} pays for no part of this one")
             units = units or {table: (part_of.costs if part_of else costs)[0].unit}
             refuse_other_units(history, units, name=self._store.name)
-            if not admits(history.limit, history.spent, costs):
-                raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
+            if window is not None:
+                refuse_other_periods(history, window, costs, name=self._store.name)
+            for spent in history.spent.find(find_periods(window)):
+                if not admits(history.limit, spent, costs):
+                    raise explain_refusal(
+                        history.limit, spent, costs, name=self._store.name, window=window is not None
+                    )
             if asked_by is not None:
-                _refuse_beyond_share(history, asked_by, costs)
+                _refuse_beyond_share(history, asked_by, costs, window)
             entry = _append(
                 session,
                 history,
@@ -257,20 +276,36 @@ class Ledger:
                 return None
             return history.entries[sequence - 1], self._payload(session, sequence, history.answers[sequence])
 
+    def find_answers(
+        self, plan_digests: Iterable[str], *, table_version: str
+    ) -> tuple[tuple[Entry, bytes], ...]:
+        """As `find_answer` for one plan after another, all at once, up to the first without an answer."""
+        found = []
+        with self._history() as (session, history):
+            for name in plan_digests:
+                sequence = history.answered.get((name, table_version))
+                if sequence is None:
+                    break
+                payload = self._payload(session, sequence, history.answers[sequence])
+                found.append((history.entries[sequence - 1], payload))
+        return tuple(found)
+
     def entries(self) -> tuple[Entry, ...]:
         """All entries of the verified chain."""
         with self._history() as (_, history):
             return history.entries
 
-    def report(self) -> BudgetReport:
-        """What was spent and what is left, recomputed from the verified chain."""
+    def report(self, window: Window | None = None) -> BudgetReport:
+        """What was spent and what is left, recomputed from the verified chain.
+
+        With a `window`, of the periods that it reads; without one, of all: of the one with the least.
+        """
         with self._history() as (_, history):
-            if self._reported is not None and self._reported.entries is history.entries:
-                return self._reported
-            report = BudgetReport(
-                budget=history.limit, sums=history.spent, entries=history.entries, head=history.head
-            )
-            self._reported = report
+            known = self._reported
+            if known is not None and known[0] == window and known[1].entries is history.entries:
+                return known[1]
+            report = _report(history.limit, history.spent, window, entries=history.entries, head=history.head)
+            self._reported = (window, report)
             return report
 
     @try_again
@@ -282,7 +317,7 @@ class Ledger:
                     f"ledger {self._store.name!r} counts by {history.limit.accounting} since it was "
                     "opened; both ways would need a share of delta, so it cannot change"
                 )
-            if not admits(budget, history.spent):
+            if not all(admits(budget, each) for each in history.spent.find(None)):
                 raise LedgerError(
                     f"ledger {self._store.name!r} has already spent more than "
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
@@ -311,17 +346,20 @@ class Ledger:
             spelled = None if share is None else format_exact(share)
             return _append(session, history, kind="share", description={"person": person, "epsilon": spelled})
 
-    def report_share(self, person: str) -> BudgetReport | None:
-        """What `person` may spend, has spent and has left of their share; None if they have none."""
+    def report_share(self, person: str, window: Window | None = None) -> BudgetReport | None:
+        """What `person` may spend, has spent and has left of their share; None if they have none.
+
+        `window` is that of `report`.
+        """
         with self._history() as (_, history):
             share = history.share_of(person)
             if share is None:
                 return None
-            sums = history.spent_by.get(person, Spent())
+            spent = history.spent_by.get(person, SpentByPeriod())
             known = self._shares.get(person)
-            if known is None or known.sums is not sums or known.budget != share:
-                known = self._shares[person] = BudgetReport(budget=share, sums=sums)
-            return known
+            if known is None or known[0] != window or known[1] is not spent or known[2].budget != share:
+                known = self._shares[person] = (window, spent, _report(share, spent, window))
+            return known[2]
 
     def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
         """The last entry, signed with the project's key, which is made if the ledger has none yet.
@@ -469,16 +507,42 @@ class Ledger:
         )
 
 
-def _refuse_beyond_share(history: History, person: str, costs: tuple[Cost, ...]) -> None:
-    share, spent = history.share_of(person), history.spent_by.get(person, Spent())
-    if share is not None and not admits(share, spent, costs):
-        rest = left(share, spent)
-        raise BudgetExceeded(
-            f"the charge asks for {describe_costs(costs, share.delta)}; epsilon {rest} of the share of "
-            f"{person!r}, {format_exact(share.epsilon)}, is left. Nothing was spent; ask for less, or ask a "
-            "steward for a larger share",
-            left=rest,
-        )
+def _refuse_beyond_share(
+    history: History, person: str, costs: tuple[Cost, ...], window: Window | None
+) -> None:
+    share = history.share_of(person)
+    if share is None:
+        return
+    for spent in history.spent_by.get(person, SpentByPeriod()).find(find_periods(window)):
+        if not admits(share, spent, costs):
+            rest = left(share, spent)
+            raise BudgetExceeded(
+                f"the charge asks for {describe_costs(costs, share.delta)}; epsilon {rest} of the share of "
+                f"{person!r}, {format_exact(share.epsilon)}, is left. Nothing was spent; ask for less, or "
+                "ask a steward for a larger share",
+                left=rest,
+            )
+
+
+def _report(
+    budget: Budget,
+    spent: SpentByPeriod,
+    window: Window | None,
+    *,
+    entries: tuple[Entry, ...] = (),
+    head: str = "",
+) -> BudgetReport:
+    """The report of the period that has least left, with all others that `window` reads."""
+    first, *others = sorted(spent.find(find_periods(window)), key=lambda each: -each.rho)
+    worst, rest = first, left(budget, first)
+    for each in others:
+        # Whether it fits is told at once; what is left takes a search, and few have less than the first.
+        if rest > 0 and not admits(budget, each, [Cost(kind="pure", scale=rest)]):
+            worst, rest = each, left(budget, each)
+    beside = tuple(each for each in (first, *others) if each is not worst)
+    return BudgetReport(
+        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=entries, head=head
+    )
 
 
 def _append(

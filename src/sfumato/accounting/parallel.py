@@ -2,7 +2,8 @@
 
 An individual is in one part, so it pays for the questions of that part and for those asked of everybody.
 Where neighbours exchange one individual for another, the two may be in different parts, and each pays there
-as one who comes or goes. Proof: docs/proofs/parallel.md.
+as one who comes or goes. Proof: docs/proofs/parallel.md. `SpentByPeriod` is the same over time, for a ledger:
+an individual of one period pays for what reads that period. Proof: docs/proofs/renewal.md.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from sfumato.accounting.budget import Spent, add_costs
 from sfumato.accounting.cost import Cost
+
+if TYPE_CHECKING:
+    from sfumato.schema.part import Window
 
 
 @dataclass(slots=True)
@@ -45,6 +50,51 @@ class Parallel:
             mu_squared=_add_largest(spent.mu_squared, [each.mu_squared for each in parts]),
             delta=spent.delta + sum(each.delta for each in parts),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SpentByPeriod:
+    """What was spent, in all, of the individuals of each period.
+
+    `groups` has periods that the same charges have read, with these charges; `others` those of every period
+    that none of them names, which are the charges without a window.
+
+    >>> cost, spent = Cost(kind="pure", scale=Fraction(1)), SpentByPeriod()
+    >>> for periods in (frozenset(["may"]), frozenset(["may", "june"]), None):
+    ...     spent = spent.add((cost,), periods)
+    >>> {period: spent.find(frozenset([period]))[0].epsilon for period in ("may", "june", "july")}
+    {'may': Fraction(3, 1), 'june': Fraction(2, 1), 'july': Fraction(1, 1)}
+    """
+
+    others: Spent = field(default_factory=Spent)
+    groups: tuple[tuple[frozenset[str], Spent], ...] = ()
+
+    def add(self, costs: tuple[Cost, ...], periods: frozenset[str] | None) -> SpentByPeriod:
+        """What is spent once `costs` are, by a charge that reads these periods, or all if there is None."""
+        everybody = add_costs(self.others, costs)
+        if periods is None:
+            paid = tuple((names, add_costs(spent, costs)) for names, spent in self.groups)
+            return SpentByPeriod(everybody, paid)
+        groups, fresh = list[tuple[frozenset[str], Spent]](), periods
+        for names, spent in self.groups:
+            fresh -= names
+            groups += [(names & periods, add_costs(spent, costs)), (names - periods, spent)]
+        groups.append((fresh, everybody))
+        return SpentByPeriod(self.others, tuple(each for each in groups if each[0]))
+
+    def find(self, periods: frozenset[str] | None) -> tuple[Spent, ...]:
+        """What was spent of the periods that a charge would read, each different sum once.
+
+        A charge that is for no periods is for all, also those that were never named.
+        """
+        found = [spent for names, spent in self.groups if periods is None or names & periods]
+        named = frozenset().union(*(names for names, _ in self.groups))
+        return (*found, self.others) if periods is None or periods - named else tuple(found)
+
+
+def find_periods(window: Window | None) -> frozenset[str] | None:
+    """The periods that a window reads; None for all."""
+    return None if window is None else window.periods
 
 
 def _is_parallel(cost: Cost) -> bool:

@@ -138,7 +138,8 @@ def _domain_kind(column: Column, place: int) -> str:
 def _domain_values(column: Column) -> list[Any]:
     match column.domain:
         case Values(values):
-            return list(_spread(values))
+            whole = column.calendar == "month"  # a month is told by its first day
+            return [f"{value}-01" if whole else value for value in _spread(values)]
         case IntegerRange(low, high):
             return list(_spread(range(low, high + 1)))
         case Bins(edges):

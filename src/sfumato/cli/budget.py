@@ -36,6 +36,16 @@ def budget(
     say(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
     if report.last:
         say(report.describe_left())
+    window = curator.project.find_window()
+    if window is not None:
+        say(
+            f"this is of the window, {' to '.join(window)}: the budget is for each period, and one that was "
+            "never read has it whole"
+        )
+    if report.groups:
+        print_table(
+            "periods read", "", "epsilon left", rows=([*map(str, each)] for each in report.list_periods())
+        )
     if record["charges"]:
         rows = ([str(value or "-") for value in charge.values()] for charge in record["charges"])
         print_table("entry", "when", "table", "by", "epsilon", "rho", rows=rows)

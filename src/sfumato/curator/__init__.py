@@ -19,7 +19,6 @@ from sfumato.accounting import (
     Entry,
     Ledger,
     Spent,
-    admits,
     find_store,
     locate_ledger,
 )
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from sfumato.curator.workload import Workload
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
+    from sfumato.schema.part import Window
     from sfumato.sql import Answer, Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
@@ -129,6 +129,7 @@ class Check:
             "unit": unit.name,
             "max_records": unit.max_records,
             "neighbours": unit.neighbours,
+            **({} if unit.window is None else {"window": list(unit.window)}),
             "bounding": table.bounding,
             "measurements": [
                 {
@@ -208,11 +209,14 @@ class Curator:
         return self._store.exists(timeout=30.0)
 
     def budget(self) -> BudgetReport:
-        """What the project may spend, what it has spent, and what is left. Spends nothing."""
+        """What the project may spend, what it has spent, and what is left. Spends nothing.
+
+        Where its table has a window, of the periods in it: of the one that has least left.
+        """
         # A ledger that was there and is gone is an error, not a budget of which nothing is spent.
         if self._opened is None and not self.has_ledger():
             return BudgetReport(budget=self._budget, sums=Spent())
-        return self._ledger().report()
+        return self._ledger().report(self._window)
 
     def accept_budget(self) -> BudgetReport:
         """Enters the project file's budget into the ledger in place of the one it was opened with."""
@@ -220,7 +224,7 @@ class Curator:
         wanted = self._budget.under(ledger.budget.accounting)
         if ledger.budget != wanted:
             ledger.change_budget(wanted)
-        return ledger.report()
+        return ledger.report(self._window)
 
     def set_share(self, person: str, epsilon: object) -> None:
         """Lets `person` spend at most `epsilon` of the budget, or with None as much as there is."""
@@ -228,7 +232,7 @@ class Curator:
 
     def share(self, person: str) -> BudgetReport | None:
         """What `person` may spend, has spent and has left of their share; None if they have none."""
-        return self._ledger().report_share(person) if self.has_ledger() else None
+        return self._ledger().report_share(person, self._window) if self.has_ledger() else None
 
     def check(
         self,
@@ -249,7 +253,7 @@ class Curator:
             version = self._engine.version(plan.table, secret=ledger.secret)
             answered = _find_kept(plan, ledger.find_answer, version) is not None
             begun = _find_kept(plan, ledger.find_progress, version) is not None
-        admitted = answered or begun or admits(report.budget, report.sums, plan.costs)
+        admitted = answered or begun or report.admits(plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
     def release(
@@ -531,6 +535,7 @@ class Curator:
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
+            window=plan.table.window,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
         )
 
@@ -639,6 +644,11 @@ class Curator:
         version = self._engine.version(plan.table, secret=ledger.secret)
         finds = (ledger.find_answer, ledger.find_progress)
         return any(_find_kept(plan, find, version) is not None for find in finds)
+
+    @property
+    def _window(self) -> Window | None:
+        """The window of the project's table; one that has a window is alone in its project."""
+        return next((table.window for table in self._project.tables.values()), None)
 
     def _ledger(self) -> Ledger:
         """The ledger, opened and verified once and kept."""

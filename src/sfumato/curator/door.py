@@ -17,13 +17,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.accounting import admits, describe_costs, read_epsilon
+from sfumato.accounting import describe_costs, read_epsilon
 from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
 from sfumato.exact import format_short
 
 if TYPE_CHECKING:
     from sfumato.accounting import Cost, Entry, Ledger
     from sfumato.noise import NoiseSource
+    from sfumato.schema.part import Window
 
 Exact = TypeVar("Exact")
 Noisy = TypeVar("Noisy")
@@ -37,7 +38,8 @@ class Bill:
     keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
     of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it. With
-    `part_of`, a charge was made before that has paid for this one, too, and there are no costs.
+    `part_of`, a charge was made before that has paid for this one, too, and there are no costs. `window` is
+    that of the table: the periods that are read of it.
     """
 
     digest: str
@@ -50,6 +52,7 @@ class Bill:
     at_most: Fraction | None = None
     former: str | None = None
     part_of: Entry | None = None
+    window: Window | None = None
 
 
 class Charged:
@@ -161,6 +164,7 @@ def open_charge(
             units=bill.units,
             asked_by=bill.asked_by,
             part_of=bill.part_of,
+            window=bill.window,
         )
         yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"")
 
@@ -209,12 +213,12 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
     Every step is compared again when it is charged: others may spend meanwhile.
     """
     _refuse_beyond(bill, ledger)
-    reports = [ledger.report()]
-    share = None if bill.asked_by is None else ledger.report_share(bill.asked_by)
+    reports = [ledger.report(bill.window)]
+    share = None if bill.asked_by is None else ledger.report_share(bill.asked_by, bill.window)
     if share is not None:
         reports.append(share)
     for report in reports:
-        if not admits(report.budget, report.sums, bill.costs):
+        if not report.admits(bill.costs):
             raise BudgetExceeded(
                 f"this may cost up to {describe_costs(bill.costs, report.budget.delta)}, and epsilon "
                 f"{report.left} is left. Nothing more was spent; state a smaller epsilon as the most",

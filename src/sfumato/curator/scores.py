@@ -180,6 +180,7 @@ def publish_score(
                 description=question.to_record(),
                 tables=table.name,
                 costs=(question.cost,) * len(question.releases),
+                window=table.window,
                 version=lambda secret: engine.version(table, secret=secret),
             ),
             ledger=open_ledger(),

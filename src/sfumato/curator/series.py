@@ -60,7 +60,15 @@ class Series:
         assert isinstance(request, Request)
         assert isinstance(request.counted, RunningSums)
         periods = range(request.counted.periods)
-        values = np.concatenate([self._answer_period(request, request.counted, each) for each in periods])
+        # What was answered before is never another, and is found at once: there may be thousands of periods.
+        known = self._ledger.find_answers(
+            (digest(self._plan.period_record(each)) for each in periods),
+            table_version=_sign_stream(self._stream, self._ledger.secret),
+        )
+        self.entries = tuple(entry for entry, _ in known)
+        answers = [np.frombuffer(payload, "<i8").astype(np.int64) for _, payload in known]
+        answers += [self._answer_period(request, request.counted, each) for each in periods[len(known) :]]
+        values = np.concatenate(answers)
         grid = request_grid(self._plan.table, request)
         return (Measurement(request=request, noisy_values=values, grid=grid),)
 

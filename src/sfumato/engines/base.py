@@ -301,10 +301,12 @@ def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) ->
     """Refuses columns whose description says how values are written: on a server, a view says it."""
     for name in all_columns(marginals):
         column = table.column(name)
-        if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
+        written = column.format or column.decimal != "." or column.missing or column.calendar is not None
+        if written or column.missing_label is not None:
             raise SchemaError(
-                f"table {table.name!r}: column {name!r} has format, decimal, missing or missing_label, which "
-                "are read of files and by DP-SELECT; make a view on the server that holds plain values"
+                f"table {table.name!r}: column {name!r} has format, decimal, missing, missing_label or a "
+                "range of days, weeks or months, which are read of files and by DP-SELECT; make a view on "
+                "the server that holds plain values"
             )
 
 

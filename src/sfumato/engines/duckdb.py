@@ -98,6 +98,7 @@ _BATCH_ROWS = 2**20
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
+_MOST_CHUNKS = 32
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
@@ -305,6 +306,8 @@ class DuckDBEngine(CountingEngine):
         if kept is not None and (stream, entries[: len(kept[1])]) == kept[:2]:
             known, logs = kept[1], [kept[2]]
         log = pa.concat_tables([*logs, load_log(self._folder, stream, entries, after=len(known))])
+        if log["n"].num_chunks > _MOST_CHUNKS:
+            log = log.combine_chunks()  # every period adds one, and whatever reads them reads them all
         self._logged = (stream, entries, log)
         return log
 

@@ -98,6 +98,8 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
             return _number(name, kind)
         case IntegerRange():
             return _integer(name, kind)
+        case Values() if column.calendar is not None:
+            return _date_label(name, kind, column)
         case Values(values):
             return _text(name, kind) if isinstance(values[0], str) else _integer(name, kind)
         case Bins():
@@ -235,6 +237,8 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
             return encode_range(_integer(name, kind), first, first + len(values) - 1)
         case Values(values):
             text = _text(name, kind) if isinstance(values[0], str) else _integer_text(name, kind)
+            if column.calendar is not None:
+                text = _date_label(name, kind, column)
             return f"enum_code(TRY_CAST({text} AS {list_type}))"
         case Tuples(values):
             parts = [
@@ -326,6 +330,17 @@ def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     if part == "day_of_week":
         return f"(isodow({moment}) - 1)"
     return f"{part}({moment})"
+
+
+def _date_label(name: str, kind: Kind, column: Column) -> str:
+    """The label of the day, week or month that a stored moment is in, of the years that a label can have."""
+    refuse_period(kind, column.name, str(column.calendar), name)
+    moment, form = _moment(name, kind), "%Y-%m" if column.calendar == "month" else "%Y-%m-%d"
+    # The first moment of all has no month that could be told.
+    return (
+        f"CASE WHEN {moment} BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999' "
+        f"THEN strftime(date_trunc('{column.calendar}', {moment}), '{form}') END"
+    )
 
 
 def _moment(name: str, kind: Kind) -> str:

@@ -146,7 +146,7 @@ def _examine_column(
 
 
 def _others(column: Column) -> list[Column]:
-    if isinstance(column.domain, Period):
+    if isinstance(column.domain, Period) or column.calendar is not None:
         return [replace(column, format=each) for each in DATE_FORMATS if each != column.format]
     if isinstance(column.domain, (Bins, IntegerRange)) or column.bounds is not None:
         return [replace(column, decimal="," if column.decimal == "." else ".")]

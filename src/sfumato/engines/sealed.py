@@ -419,7 +419,7 @@ def _encoding_query(
     if table.unit.column is None:
         return f"SELECT {', '.join(selected) or '1::UTINYINT AS one'} FROM stored"
     unit = quote_name(table.unit.column)
-    individual = unit
+    individual, code = unit, ""
     if table.unit.period is not None:
         # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has
         # no U+001F, so that the last one separates them.
@@ -428,7 +428,11 @@ def _encoding_query(
         code = encode_column(when, stored, list_type="unit_list")
         individual = f"concat(CAST({unit} AS VARCHAR), chr(31), coalesce(CAST({code} AS VARCHAR), ''))"
     selected.append(f"{individual} AS {quote_name(UNIT)}")
-    return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL"
+    within = ""
+    if table.unit.window is not None:
+        # Here, where records become what is asked: nothing of another period is ever kept or counted.
+        within = f" AND {code} IS NOT NULL"
+    return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL{within}"
 
 
 def _is_inner(name: str) -> bool:

@@ -139,6 +139,9 @@ def _case(column: Column, scores: list[str], *, rest: str, line: list[tuple[str,
 def _conditions(column: Column, scores: list[str]) -> list[tuple[str, str]]:
     domain, name = column.domain, quote(column.stored[0])
     if isinstance(domain, Values):
+        if column.calendar is not None:
+            length = len(str(domain.labels[0]))
+            name = f"SUBSTR(CAST(DATE_TRUNC('{column.calendar}', {name}) AS VARCHAR), 1, {length})"
         by_score: dict[str, list[str]] = {}
         for label, score in zip(domain.labels, scores, strict=True):
             by_score.setdefault(score, []).append(literal(label))

@@ -287,7 +287,10 @@ def _code_records(
 
     A record that a column's policy drops is left out. The `extra` columns come as they are.
     """
-    named = {name: table.column(name) for name in columns}
+    # What a window does not read is no truth about it.
+    period = table.unit.period if table.unit.window is not None and side == "truth" else None
+    coded_names = tuple(dict.fromkeys((*columns, *([] if period is None else [period]))))
+    named = {name: table.column(name) for name in coded_names}
     used = [*(name for column in named.values() for name in column.stored), *extra]
     if isinstance(records, (str, Path)):
         source = find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
@@ -300,12 +303,12 @@ def _code_records(
         raise MetricError(f"{side}: no column {missing[0]!r}")
     # Every record counts: what is compared is the table, not what one individual may add to it.
     plain = replace(table, unit=PrivacyUnit(column=None, max_records=1), columns=named)
-    names = frozenset(name.lower() for name in (*map(code_name, columns), *extra))
+    names = frozenset(name.lower() for name in (*map(code_name, coded_names), *extra))
     with hide_failures(f"{side}: the records"):
         # The same rows in the same order each time: what is drawn by a seed depends on it.
         fetched = fetch(frozenset(used))
         coded = seal_table(plain, stored, fetched.schema, fetched.read(), names=names).inside
-    kept = [pc.is_valid(coded[code_name(name)]) for name in columns]
+    kept = [pc.is_valid(coded[code_name(name)]) for name in coded_names]
     coded = coded.filter(functools.reduce(pc.and_, kept))
     codes = {name: to_numpy(coded[code_name(name)].combine_chunks()).astype(np.int64) for name in columns}
     return codes, coded.select(list(extra))

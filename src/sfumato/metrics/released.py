@@ -53,8 +53,11 @@ def open_release(path: Path | str) -> Released:
     if not path.is_dir():
         return Released(read_side(path, side="release"))
     opened = open_folder(path, load=("table.parquet",))
-    plan = opened.plan()
-    return Released(opened.table("table.parquet"), plan.table, tuple(plan.columns))
+    plan, table = opened.plan(), opened.table("table.parquet")
+    if plan.recipe.kind == "hierarchy":
+        # Every level counts all records; the last is the finest, and the others are its sums.
+        table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
+    return Released(table, plan.table, tuple(plan.columns))
 
 
 def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.accounting import sqrt_up
@@ -99,12 +100,16 @@ class RunningSums:
 
     def facts(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
-        content = ",".join(map(str, self.weights)).encode()
         return {
             "series": {
                 "periods": self.periods,
                 "horizon": self.horizon,
                 "late": self.late,
-                "weights_sha256": hashlib.sha256(content).hexdigest(),
+                "weights_sha256": _digest_weights(self.weights),
             }
         }
+
+
+@lru_cache(maxsize=8)  # it is told with every one of thousands of periods
+def _digest_weights(weights: tuple[int, ...]) -> str:
+    return hashlib.sha256(",".join(map(str, weights)).encode()).hexdigest()

@@ -100,6 +100,7 @@ class Map(CountOptions):
     """
 
     kind: ClassVar[str] = "map"
+    drawn_by: ClassVar[tuple[str, ...]] = ("goal", "public", "seed")
 
     goal: Goal = "pies"
     public: Any = None

@@ -60,7 +60,8 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     if isinstance(domain, Tuples):
         codes = _encode_tuples(domain, stored)
     elif isinstance(domain, Values):
-        codes = _look_up(stored[0], domain.labels)
+        values = stored[0] if column.calendar is None else _date_label(column, stored[0])
+        codes = _look_up(values, domain.labels)
     elif domain is None:
         raise RecipeError(f"column {column.name!r} has no domain, so a public table cannot be encoded")
     else:
@@ -262,12 +263,19 @@ def _encode_tuples(domain: Tuples, stored: list[pa.Array]) -> NDArray[np.int64]:
 
 def _date_part(domain: Period, values: pa.Array, column: Column) -> pa.Array:
     functions = {"year": pc.year, "month": pc.month, "day_of_week": pc.day_of_week, "hour": pc.hour}
+    return functions[domain.part](_to_moments(values, column))
+
+
+def _date_label(column: Column, values: pa.Array) -> pa.Array:
+    started = pc.floor_temporal(_to_moments(values, column), unit=column.calendar)
+    return pc.strftime(started, format="%Y-%m" if column.calendar == "month" else "%Y-%m-%d")
+
+
+def _to_moments(values: pa.Array, column: Column) -> pa.Array:
     try:
         if "%" in (column.format or "") and pa.types.is_string(values.type):
-            values = pc.strptime(values, format=column.format, unit="s", error_is_null=True)
-        elif not pa.types.is_temporal(values.type):
-            values = values.cast(pa.timestamp("s"))
-        return functions[domain.part](values)
+            return pc.strptime(values, format=column.format, unit="s", error_is_null=True)
+        return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
     except pa.ArrowException:
         raise RecipeError(f"column {column.name!r} of the public table does not hold dates") from None
 

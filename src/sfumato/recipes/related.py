@@ -79,8 +79,6 @@ class Related(RowOptions):
         "table", "columns", "parent_columns", "order", "public", "seed", "rows"
     )  # fmt: skip
 
-    drawn_by: ClassVar[tuple[str, ...]] = RowOptions.added
-
     columns: Sequence[str] | None = None
     parent_columns: Sequence[str] | None = None
     order: str | None = None

@@ -105,6 +105,12 @@ class Running(Options):
         if len(epsilons) != 1:
             raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
         refuse_no_delta(self.kind, delta)
+        if table.unit.window is not None:
+            raise RecipeError(
+                "running: a series is charged once for all its periods, which a window does not read; take "
+                "the window away (every period's records then count in their own period only), or release "
+                "each window with another recipe"
+            )
         column = table.column(self.period)
         if column.size > MOST_PERIODS:
             raise RecipeError(

@@ -59,6 +59,7 @@ def build_certificate(
             "column": table.unit.name,
             "max_records": table.unit.max_records,
             "neighbours": table.unit.neighbours,
+            **({} if table.unit.window is None else {"window": list(table.unit.window)}),
             "bounding": table.bounding,
             "grid": table.grid,
             "contribution": table.contribution,

@@ -172,7 +172,8 @@ def _check_steps(
         entry = charges.get(str(step.get("hash")))
         if entry is None or describe_entry(entry) != step:
             raise VerificationFailed("the ledger holds no charge for a step of this release")
-        if entry.plan_digest != digest(plan.step_record(asks)) or entry.costs != plan.charged(asks):
+        paid = entry.costs == plan.charged(asks) and entry.window == plan.table.window
+        if entry.plan_digest != digest(plan.step_record(asks)) or not paid:
             raise VerificationFailed("the ledger's entry for a step of this release charges something else")
         if (entry.sequence, hashlib.sha256(pack_step(batch)).hexdigest()) not in recorded:
             raise VerificationFailed("measurements.parquet holds a step that the ledger did not answer so")
@@ -212,11 +213,13 @@ def _check_series(
         each.description["charge"]: each.description["sha256"] for each in entries if each.kind == "answer"
     }
     periods = np.split(series.noisy_values, series.request.counted.periods)
+    charges: dict[str, Entry] = {}
+    for each in entries:
+        if each.kind == "charge" and each.sequence in answered:
+            charges.setdefault(each.plan_digest, each)
     first: Entry | None = None
     for place, values in enumerate(periods):
-        wanted = digest(plan.period_record(place))
-        found = [each for each in entries if each.kind == "charge" and each.plan_digest == wanted]
-        entry = next((each for each in found if each.sequence in answered), None)
+        entry = charges.get(digest(plan.period_record(place)))
         if entry is None:
             raise VerificationFailed(f"the ledger holds no answer for period {place + 1} of this series")
         first = first or entry
@@ -243,7 +246,8 @@ def _check_ledger(
     stated = certificate["ledger"]
     for entry in entries:
         if describe_entry(entry) == stated:
-            if entry.plan_digest not in plan.asked_digests or entry.costs != plan.costs:
+            paid = entry.costs == plan.costs and entry.window == plan.table.window
+            if entry.plan_digest not in plan.asked_digests or not paid:
                 raise VerificationFailed("the ledger's entry for this release charges another plan")
             answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
             if not any(each.kind == "answer" and each.description == answer for each in entries):

@@ -14,6 +14,7 @@ from sfumato.recipes import FILE_KEYS
 if TYPE_CHECKING:
     from sfumato.recipes import Plan
     from sfumato.schema import Table
+    from sfumato.schema.table import PrivacyUnit
 
 _DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
 
@@ -70,9 +71,23 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
             f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k "
             "times the epsilon"
         )
+    if unit.window is not None:
+        protected += _renewal(unit)
     return (
         f"What is protected: {protected}. "
         f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
+    )
+
+
+def _renewal(unit: PrivacyUnit) -> str:
+    """The promise of a budget that renews, in full."""
+    first, last = unit.window or ("", "")
+    return (
+        f". Only records of `{unit.period}` from {first} to {last} were read; the code sees to it. **The "
+        "budget renews:** it is the most that all releases together, of this and any other window, tell "
+        f"about one `{unit.column}`'s records of one `{unit.period}`, and each new `{unit.period}` has it "
+        f"whole. It is no bound on what is told about one `{unit.column}` over all time, which grows with "
+        f"every `{unit.period}` that it has records in"
     )
 
 

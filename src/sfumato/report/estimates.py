@@ -58,33 +58,37 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
     where one holds all cells, and of the table else; where that states the interval of every cell, it is
-    the cell's. Rows are counted as they are.
+    the cell's. Rows are counted as they are. Levels that were made to agree are told as they were released,
+    with the noise that their sums would have without it, which is no less.
     """
     names = tuple(field.name for field in fields)
     best: tuple[float, Measured] | None = None
     if facts.weight is not None:
         for measured in facts.measured:
             if measured.is_plain and matches(measured, facts.best) and set(names) <= set(measured.columns):
-                cells = math.prod(field.size for field in fields)
-                deviation = measured.deviation * math.sqrt(measured.cells / cells)
+                cells = math.prod(measured.size_of(field) for field in fields)
+                deviation = measured.deviation_of(names, cells)
                 if best is None or deviation < best[0]:
                     best = deviation, measured
     if best is None:
         return Estimate(values=facts.count(fields), source="table", halves=facts.stated_halves(fields))
     deviation, measured = best
-    sizes = []
-    for name in measured.columns:
-        field = facts.field(name)
-        if field is None:
-            return Estimate(values=facts.count(fields), source="table")
-        sizes.append(field.size)
-    if math.prod(sizes) != measured.cells:
+    known = [field for name in measured.columns if (field := facts.field(name)) is not None]
+    sizes = [measured.size_of(field) for field in known]
+    if len(known) < len(measured.columns) or math.prod(sizes) != measured.cells:
         return Estimate(values=facts.count(fields), source="table")
     others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
-    summed = measured.values.reshape(sizes).sum(axis=others)
+    counts = measured.values.reshape(sizes)
+    # Periods of a series that are still to come have no records yet.
+    counts = np.pad(counts, [(0, field.size - size) for field, size in zip(known, sizes, strict=True)])
+    summed = counts.sum(axis=others)
     left = [name for name in measured.columns if name in names]
     half = NORMAL_95 * deviation if others else measured.half
     values = np.transpose(summed, [left.index(name) for name in names])
+    if facts.adds_up:
+        halves = facts.stated_halves(fields)
+        halves = np.full(values.shape, half) if halves is None else halves
+        return Estimate(values=facts.count(fields), source="table", halves=halves)
     return Estimate(values=values, source="measurements", halves=np.full(values.shape, half))
 
 
@@ -123,14 +127,14 @@ def _least(found: list[Expected]) -> list[Expected]:
 
 
 def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total: float) -> Expected | None:
-    sizes = {field.name: field.size for field in facts.fields}
-    if not all(name in sizes for name in columns):
-        return None
-    cells = math.prod(sizes[name] for name in columns)
+    known = [field for name in columns if (field := facts.field(name)) is not None]
     holding = [each for each in plain if set(columns) <= set(each.columns)]
-    if not holding or cells > _MOST_CELLS:
+    if not holding or len(known) < len(columns):
         return None
-    deviation = _combine([each.deviation * math.sqrt(each.cells / cells) for each in holding])
+    cells = math.prod(holding[0].size_of(field) for field in known)
+    if cells > _MOST_CELLS:
+        return None
+    deviation = _combine([each.deviation_of(columns, cells) for each in holding])
     single = holding[0].mean_noise / holding[0].deviation if holding[0].deviation else _GAUSSIAN
     alone = len(holding) == 1 and holding[0].cells == cells
     mean = deviation * (single if alone else _GAUSSIAN)
@@ -141,9 +145,9 @@ def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total
 def count_records(facts: Facts) -> float:
     """The number of records, estimated by the measurement whose sum has the least noise."""
     plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
-    if facts.weight is None or not plain:
+    if facts.weight is None or not plain or facts.adds_up:
         return facts.size
-    return float(min(plain, key=lambda each: each.deviation**2 * each.cells).values.sum())
+    return float(min(plain, key=lambda each: each.deviation_of((), 1)).values.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +179,8 @@ def judge_signal(facts: Facts) -> Signal | None:
     ]
     if not full:
         return None
-    best = min(full, key=lambda each: each.deviation**2 * each.cells)
-    half = best.half if best.cells == 1 else NORMAL_95 * best.deviation * math.sqrt(best.cells)
+    best = min(full, key=lambda each: each.deviation_of((), 1))
+    half = best.half if best.cells == 1 else NORMAL_95 * best.deviation_of((), 1)
     return Signal(
         total=float(best.values.sum()),
         half=half,

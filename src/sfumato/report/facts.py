@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,10 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.accounting.posterior import Total, read_total
-from sfumato.questions import NORM_GRID, Marginal, Request
+from sfumato.exact import NORMAL_95
+from sfumato.models.series import Estimate, estimate_sums, root_weights
+from sfumato.questions import NORM_GRID, SERIES_GRID, Marginal, Request
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields
 
@@ -34,7 +37,7 @@ class Measured:
 
     `about` tells what an answer is: the count of one cell, a weighted sum of cells, a count of
     individuals, the count of a cell that reached a threshold, or a choice. `epsilon` is the one that
-    its name states.
+    its name states. Of a series, `totals` are the number of periods and the deviation of a cell's total.
     """
 
     name: str
@@ -48,6 +51,22 @@ class Measured:
     cost: Mapping[str, str | None]
     values: NDArray[np.float64]
     places: NDArray[np.int64]
+    totals: tuple[int, float] | None = None
+
+    def size_of(self, field: Field) -> int:
+        """The number of values of a column that have answers: of a series, the periods up to now."""
+        is_period = self.totals is not None and field.name == self.columns[0]
+        return self.totals[0] if self.totals is not None and is_period else field.size
+
+    def deviation_of(self, columns: Collection[str], cells: int) -> float:
+        """The deviation of the noise of a sum over all columns but `columns`, which have `cells` cells.
+
+        In a series the noise of periods is not independent, so that totals over all of them have little.
+        """
+        if self.totals is None or self.columns[0] in columns:
+            return self.deviation * math.sqrt(self.cells / cells)
+        periods, deviation = self.totals
+        return deviation * math.sqrt(self.cells / periods / cells)
 
     @property
     def answers(self) -> int:
@@ -102,6 +121,12 @@ class Facts:
         """Whom the release protects, as a plain record."""
         return {**_UNKNOWN_UNIT, **(self.certificate.get("unit") or {})}
 
+    @property
+    def over_time(self) -> bool:
+        """Whether an individual is what someone did in one period."""
+        described = (self.certificate.get("plan", {}).get("table") or {}).get(self.source) or {}
+        return isinstance(described.get("unit"), list)
+
     @cached_property
     def total(self) -> Total:
         """What the release spent."""
@@ -137,8 +162,17 @@ class Facts:
 
     @property
     def weight(self) -> str | None:
-        """The column of counts, if the table has one row per cell."""
-        return "count" if "count" in self.table.column_names and "count" not in self.described else None
+        """The column of counts, if the table has one row per cell: expected ones where they are told.
+
+        Beside those of a map, whole counts are chosen to show its pies, and add up to too few records.
+        """
+        told = [name for name in self.table.column_names if name not in self.described]
+        return next((name for name in ("expected", "count") if name in told and "count" in told), None)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether released counts were made to agree with what was measured of their sums."""
+        return self.kind == "hierarchy"
 
     @property
     def has_model(self) -> bool:
@@ -224,7 +258,11 @@ def read_facts(folder: Path | str) -> Facts:
     """The release in `folder`, with every file compared with the digest that the certificate states."""
     opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
     certificate = dict(opened.certificate)
+    table = opened.table("table.parquet")
     with failing_closed("certificate.json does not describe the table and its measurements"):
+        if (certificate["plan"].get("recipe") or {}).get("recipe") == "hierarchy":
+            # Every level counts all records; the last is the finest, and the others are its sums.
+            table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
         spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
         fields = read_fields(spec.get("columns") or {}, certificate.get("public") or {})
         measured = read_measured(certificate, opened.table("measurements.parquet"))
@@ -232,7 +270,7 @@ def read_facts(folder: Path | str) -> Facts:
         name=opened.name,
         certificate=certificate,
         fields=fields,
-        table=opened.table("table.parquet"),
+        table=table,
         measured=measured,
         files=("certificate.json", *sorted(certificate["files"])),
     )
@@ -269,6 +307,15 @@ def _read_one(
             scale=Fraction(str(record["scale"])),
         )
         deviation, half = request.standard_deviation / grid, request.interval / grid
+    found_values, totals = values / grid, None
+    if record.get("series") is not None:
+        # What was measured are weighted sums of arrivals; the counts that follow from them are what is drawn.
+        periods = int(record["series"]["periods"])
+        counts, summed = (
+            _count_arrivals(record["series"], found_values, deviation, lags=lags) for lags in (1, periods)
+        )
+        deviation, totals = float(counts.deviations[-1]), (periods, float(summed.deviations[-1]))
+        found_values, half = counts.values.reshape(-1), NORMAL_95 * deviation
     return Measured(
         name=name,
         columns=columns,
@@ -279,9 +326,20 @@ def _read_one(
         half=half,
         epsilon=found[1] if found else None,
         cost=cost,
-        values=values / grid,
+        values=found_values,
         places=places,
+        totals=totals,
     )
+
+
+def _count_arrivals(
+    series: Mapping[str, Any], sums: NDArray[np.float64], deviation: float, *, lags: int
+) -> Estimate:
+    """The counts of the last `lags` periods, for every period of a series; the last has the most noise."""
+    periods, horizon = int(series["periods"]), int(series["horizon"])
+    weights = np.array(root_weights(horizon, grid=SERIES_GRID)) / SERIES_GRID
+    answer = (np.arange(periods) < lags).astype(np.float64)
+    return estimate_sums(sums.reshape(periods, -1), weights, deviation, answer=answer)
 
 
 def _about(record: Mapping[str, Any]) -> About:
@@ -300,6 +358,8 @@ def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
     """The denominator of the answers, as sfumato.questions.measurement.request_grid has it."""
     if record.get("individuals") is not None:
         return 1
+    if record.get("series") is not None:
+        return SERIES_GRID
     grid = unit_grid if record.get("contribution_norm") is None else NORM_GRID
     queries = record.get("queries")
     return grid * int(queries["grid"]) if isinstance(queries, dict) else grid

@@ -69,7 +69,7 @@ def _released(given: ReportInput) -> Record:
         "below": any((estimate_counts(facts, (field,)).values < 0).any() for field in shown),
         "compared": bool(given.true.columns),
         "undrawn": len(facts.shown) - len(shown),
-        "plain": any(each.is_plain for each in facts.measured),
+        "plain": any(each.is_plain for each in facts.measured) and not facts.adds_up,
         "columns": [name for name in columns if name in facts.described],
         "extra": [name for name in columns if name not in facts.described | {facts.weight, "epsilon"}],
         "records": count_records(facts),
@@ -136,6 +136,8 @@ def _privacy(given: ReportInput) -> Record:
     return {
         "by_row": facts.unit["column"] == "row",
         "bound": facts.unit["max_records"],
+        "over_time": facts.over_time,
+        "window": facts.unit.get("window"),
         "noise": sorted({each.noise for each in facts.measured}),
         "readings": [(epsilon, _show_delta(delta)) for delta, epsilon in total.at_delta.items()],
         "mu": None if total.mu_squared is None else math.sqrt(total.mu_squared) * (1 + 1e-12),
@@ -443,12 +445,12 @@ def _describe_clipping(measured: Measured) -> Record:
     return {
         "below": float((measured.values < 0).mean()),
         "noisy": float(measured.values.sum()),
-        "half": NORMAL_95 * measured.deviation * math.sqrt(measured.answers),
+        "half": NORMAL_95 * measured.deviation_of((), 1),
     }
 
 
 def _describe_zeros(facts: Facts, mine: list[Measured]) -> Record:
-    counts = facts.table[facts.weight].cast(pa.float64()).to_numpy()
+    counts = facts.table["count"].cast(pa.float64()).to_numpy()
     threshold = float(Fraction(str(facts.recipe.get("threshold") or 0)))
     hidden = [
         max(each.half, threshold * each.deviation)
@@ -467,7 +469,7 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
         field = facts.field(name)
         if field is not None and 1 < field.size < measured.cells:
             steps.setdefault(field.size, field)
-    half = NORMAL_95 * measured.deviation * math.sqrt(measured.answers)
+    half = NORMAL_95 * measured.deviation_of((), 1)
     return {
         "name": measured.name,
         "half": measured.half,
@@ -475,7 +477,8 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
             {
                 "cells": field.size,
                 "name": field.name,
-                "half": NORMAL_95 * measured.deviation * math.sqrt(field.size),
+                "half": NORMAL_95
+                * measured.deviation_of({*measured.columns} - {field.name}, measured.cells // field.size),
             }
             for field in steps.values()
         ],

@@ -12,11 +12,21 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact, parse_exact
-from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.domain import (
+    Bins,
+    Calendar,
+    Domain,
+    IntegerRange,
+    Label,
+    Period,
+    Tuples,
+    Values,
+    list_dates,
+)
 from sfumato.schema.limits import MOST_TEXT, read_regular
 
 Policy = Literal["drop", "clamp", "other"]
@@ -65,6 +75,8 @@ class Column:
     A column of dates or moments may have a public range of `dates`, first and last, in place of a domain:
     statements group by the periods in it. With `private_bounds` nobody knows the bounds of its numbers:
     each statement that needs them chooses them from the records, at a part of its price.
+
+    With a `calendar`, its values are days, weeks or months, each with its year, that stored dates are in.
     """
 
     name: str
@@ -83,6 +95,7 @@ class Column:
     nullable: bool = False
     density: Literal["even", "smooth"] = "even"
     dates: tuple[date, date] | None = None
+    calendar: Calendar | None = None
 
     def __post_init__(self) -> None:
         _check_reading(self)
@@ -100,8 +113,6 @@ class Column:
             bounded = self.bounds is not None or self.private_bounds
             if self.domain is not None or bounded or len(self.stored) > 1:
                 raise SchemaError("a range of dates stands alone; declare a period under a name of its own")
-            if self.dates[0] > self.dates[1]:
-                raise SchemaError("range must be [first, last], and its first date is after its last")
         if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
             raise SchemaError("bounds must be [low, high] with low below high")
         if isinstance(self.domain, Tuples) != (len(self.stored) > 1):
@@ -150,6 +161,9 @@ def column_spec(column: Column) -> dict[str, Any]:
     if column.stored != (column.name,):
         spec["from"] = list(column.stored) if len(column.stored) > 1 else column.stored[0]
     match column.domain:
+        case Values(values) if column.calendar is not None:
+            ends = (f"{each}-01" if column.calendar == "month" else each for each in (values[0], values[-1]))
+            spec |= {"period": column.calendar, "range": list(ends)}
         case Values(values, names, runs):
             spec["ranges" if runs else "values"] = find_ranges(values) if runs else list(values)
             if names is not None:
@@ -301,15 +315,20 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         values, sha256 = _read_values(path, name)
         origin = f"{path.name} (sha256 {sha256})"
         spec = {**spec, "values_file": values}
-    dates = _parse_dates(spec)
+    dates, calendar = _parse_dates(spec), spec.get("period")
     nullable = _flag(spec, "nullable")
+    if dates is None or calendar is None:
+        calendar = None
+    elif calendar not in get_args(Calendar) or isinstance(stored, list) or "names" in spec:
+        raise SchemaError("a range of two dates has the periods day, week or month of one stored column")
     if dates is not None:
-        spec = {key: value for key, value in spec.items() if key != "range"}
+        spec = {key: value for key, value in spec.items() if key not in ("range", "period")}
     return Column(
         name=name,
         stored=tuple(stored) if isinstance(stored, list) else (str(stored),),
-        dates=dates,
-        domain=_parse_domain(spec),
+        dates=dates if calendar is None else None,
+        calendar=calendar,
+        domain=_parse_domain(spec) if dates is None or calendar is None else list_dates(calendar, *dates),
         outside=spec.get("outside", "drop"),
         bounds=None if spec.get("bounds") == "private" else _parse_bounds(spec.get("bounds")),
         private_bounds=spec.get("bounds") == "private",
@@ -353,12 +372,14 @@ def _parse_dates(spec: Mapping[str, Any]) -> tuple[date, date] | None:
     ends = spec.get("range")
     if not isinstance(ends, list) or not ends or not all(isinstance(end, (str, date)) for end in ends):
         return None
-    if len(ends) != 2 or "period" in spec:
+    if len(ends) != 2:
         raise SchemaError("range must be [first, last], two whole numbers or two dates")
     try:
         first, last = (date.fromisoformat(str(end)[:10]) for end in ends)
     except ValueError:
         raise SchemaError('range must be two dates such as ["2019-01-01", "2025-12-31"]') from None
+    if first > last:
+        raise SchemaError("range must be [first, last], and its first date is after its last")
     return first, last
 
 

@@ -7,6 +7,7 @@ value becomes a code is the engine's affair.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from typing import Literal
 
@@ -14,6 +15,7 @@ from sfumato.errors import SchemaError
 from sfumato.exact import format_exact
 
 Label = int | str
+Calendar = Literal["day", "week", "month"]
 Part = Literal["year", "month", "day_of_week", "hour"]
 
 _PART_RANGES: dict[str, tuple[int, int]] = {
@@ -24,6 +26,7 @@ _PART_RANGES: dict[str, tuple[int, int]] = {
 _LARGEST_RANGE = 10**9
 LARGEST_INTEGER = 2**53
 _MOST_EDGES = 2001
+_MOST_DATES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +172,15 @@ class Period:
 
     def __post_init__(self) -> None:
         if self.part not in ("year", *_PART_RANGES):
-            raise SchemaError(f"period must be year, month, day_of_week or hour, got {self.part!r}")
+            raise SchemaError(
+                f"period must be year, month, day_of_week or hour, got {self.part!r}; with a range of two "
+                "dates it may be day, week or month"
+            )
         if (self.part == "year") != (self.years is not None):
-            raise SchemaError("period = 'year' needs range = [first, last], the others have none")
+            raise SchemaError(
+                "period = 'year' needs range = [first, last], two years; day, week and month may have two "
+                "dates, the others have none"
+            )
 
     @property
     def span(self) -> IntegerRange:
@@ -190,6 +199,47 @@ class Period:
 
 
 Domain = Values | Tuples | Bins | IntegerRange | Period
+
+
+def list_dates(calendar: Calendar, first: date, last: date) -> Values:
+    """The days, weeks or months from that of `first` to that of `last`; a week is named by its Monday.
+
+    >>> list_dates("month", date(2025, 11, 5), date(2026, 1, 1)).values
+    ('2025-11', '2025-12', '2026-01')
+    >>> list_dates("week", date(2025, 11, 5), date(2025, 11, 17)).values
+    ('2025-11-03', '2025-11-10', '2025-11-17')
+    """
+    if calendar == "month":
+        months = range(12 * first.year + first.month - 1, 12 * last.year + last.month)
+        return Values(tuple(f"{month // 12:04}-{month % 12 + 1:02}" for month in months))
+    start, step = first.toordinal(), 1
+    if calendar == "week":
+        start, step = start - (start - 1) % 7, 7  # the first day of all was a Monday
+    if (last.toordinal() - start) // step >= _MOST_DATES:
+        raise SchemaError(f"a range of more than {_MOST_DATES:,} {calendar}s; take larger periods")
+    days = range(start, last.toordinal() + 1, step)
+    return Values(tuple(date.fromordinal(day).isoformat() for day in days))
+
+
+def take_domain(domain: Domain, first: int, last: int) -> Domain:
+    """The domain of the codes from `first` to `last`; every value in it keeps its label.
+
+    >>> take_domain(IntegerRange(2020, 2040), 5, 6)
+    IntegerRange(low=2025, high=2026)
+    """
+    match domain:
+        case Values(values, names, runs):
+            shown = None if names is None else names[first : last + 1]
+            return Values(values[first : last + 1], shown, runs)
+        case Tuples(values):
+            return Tuples(values[first : last + 1])
+        case IntegerRange(low):
+            return IntegerRange(low + first, low + last)
+        case Period(part, IntegerRange(low)):
+            return Period(part, IntegerRange(low + first, low + last))
+        case _:
+            # The last of all bins holds its upper edge, too, so that a value may be in two windows.
+            raise SchemaError("a part of a domain needs listed values, a range of whole numbers, or years")
 
 
 def _refuse_repeats(values: tuple[object, ...]) -> None:

@@ -1,6 +1,6 @@
-"""Parts of the people of a table: who is in which follows from a public digest of each individual.
+"""Parts of the individuals of a table: by a public digest of each, or by the period that each is of.
 
-Proof that parts compose in parallel: docs/proofs/parallel.md.
+Proof that parts compose in parallel: docs/proofs/parallel.md, and of windows: docs/proofs/renewal.md.
 """
 
 from __future__ import annotations
@@ -61,6 +61,33 @@ class Part:
     def to_record(self) -> dict[str, Any]:
         """The part as a plain record."""
         return {"name": self.name, "from": format_exact(self.low), "to": format_exact(self.high)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The periods that are read of a table whose individuals are each of one period; all others are not.
+
+    `axis` names the table and says what its periods are, without saying how many there are: within one axis a
+    record has one period, whatever is listed. Periods are named by their labels.
+
+    >>> Window(axis="month of incidents", periods=frozenset(["2025-01"])).to_record()
+    {'axis': 'month of incidents', 'periods': ['2025-01']}
+    """
+
+    axis: str
+    periods: frozenset[str]
+
+    def to_record(self) -> dict[str, Any]:
+        """The window as a plain record."""
+        return {"axis": self.axis, "periods": sorted(self.periods)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Window:
+        """The window that `to_record` wrote."""
+        window = cls(axis=str(record["axis"]), periods=frozenset(map(str, record["periods"])))
+        if not window.periods or window.to_record() != dict(record):
+            raise SchemaError("a recorded window has an axis, and at least one period in order")
+        return window
 
 
 def split_people(shares: Mapping[str, Fraction], *, columns: tuple[str, ...]) -> tuple[Part, ...]:

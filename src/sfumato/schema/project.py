@@ -42,6 +42,10 @@ class Project:
     selection_delta: Fraction | None = None
     serve: Mapping[str, Any] = field(default_factory=dict)
 
+    def find_window(self) -> tuple[str, str] | None:
+        """The first and the last period that are read of its table; None if no table has a window."""
+        return next((table.unit.window for table in self.tables.values()), None)
+
     def table(self, name: str) -> Table:
         """The described table `name`."""
         if name not in self.tables:
@@ -82,6 +86,18 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     if not isinstance(tables, dict) or not tables:
         raise SchemaError("the project file describes no table; add [tables.NAME]")
     _refuse_private_files(tables, folder)
+    private = {
+        name: parse_table(name, spec, folder=folder, others=tables)
+        for name, spec in tables.items()
+        if not _is_public(spec)
+    }
+    if len(private) > 1:
+        for name, table in private.items():
+            if table.unit.window is not None:
+                raise SchemaError(
+                    f"table {name!r}: a window needs a project of its own: what is asked of other tables "
+                    "counts for all periods, also for those whose budget is spent"
+                )
     return Project(
         folder=folder,
         epsilon=parse_positive(budget["epsilon"], name="[budget] epsilon"),
@@ -89,11 +105,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         ledger=str(budget.get("ledger", "ledger.db")),
         selection_delta=selection,
         serve=serve,
-        tables={
-            name: parse_table(name, spec, folder=folder, others=tables)
-            for name, spec in tables.items()
-            if not _is_public(spec)
-        },
+        tables=private,
         public={name: parse_public(name, spec) for name, spec in tables.items() if _is_public(spec)},
     )
 

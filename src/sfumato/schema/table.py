@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sfumato.errors import SchemaError
-from sfumato.exact import parse_whole
+from sfumato.exact import digest, parse_whole
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
+from sfumato.schema.domain import Tuples, Values, take_domain
+from sfumato.schema.part import Window
 from sfumato.schema.rules import Rule, parse_impossible, parse_rule, rule_spec
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ MOST_RECORDS = 2**10
 _KEYS = (
     "source",
     "unit",
+    "window",
     "max_records",
     "max_groups",
     "neighbours",
@@ -62,6 +65,12 @@ _ENCODINGS = (
     "windows-1252",
 )
 _LONGEST_TEXT = 100_000
+_MOST_PERIODS = 10_000
+_NO_AXIS = (
+    *("values", "ranges", "range", "names"),
+    *("origin", "density", "nullable", "bounds", "drafted_from_data", "accept_drafted"),
+)
+"""What of a column's description may change without moving a record to another period."""
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _PUBLIC_PARTS = ("host", "port", "dbname", "service", "table")
 
@@ -84,7 +93,8 @@ class PrivacyUnit:
     bound: every statement chooses one, and `max_records` is what it is at most.
 
     With a `period`, a column, an individual is what one value of the unit column did in one period: that is
-    protected, and not all that it did in several of them.
+    protected, and not all that it did in several of them. With a `window`, the labels of a first and a last
+    period, only records of these are read, and only these pay for what is asked.
 
     >>> PrivacyUnit(column="resident", max_records=20).describe()
     'resident, at most 20 records, add-remove'
@@ -96,6 +106,7 @@ class PrivacyUnit:
     max_groups: int | None = None
     private_records: bool = False
     period: str | None = None
+    window: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
@@ -128,7 +139,13 @@ class PrivacyUnit:
             name += f" (one {self.column}'s records of one {self.period}, not of all)"
         records = "1 record" if self.max_records == 1 else f"at most {self.max_records} records"
         chosen = ", or fewer that are chosen privately" if self.private_records else ""
-        return f"{name}, {records}{chosen}, {self.neighbours}"
+        read = ""
+        if self.window is not None:
+            first, last = self.window
+            read = (
+                f", read from {first} to {last}; the budget is for each {self.period}, new ones have it whole"
+            )
+        return f"{name}, {records}{chosen}, {self.neighbours}{read}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +221,8 @@ class Table:
             raise SchemaError(
                 f"table {self.name!r}: a unit with a period needs a stated max_records, and no references"
             )
+        if self.unit.window is not None:
+            _check_window(self, self.unit.window)
         unit = None if self.unit.column is None else folded.get(self.unit.column.casefold())
         if unit is not None:
             column = self.columns[unit]
@@ -212,6 +231,28 @@ class Table:
                     f"table {self.name!r}: {self.unit.column!r} names the individual, so it cannot "
                     "have a domain; remove its column table"
                 )
+
+    @property
+    def window(self) -> Window | None:
+        """The periods that are read; None if all records are.
+
+        Privacy: the axis holds how a record's period follows from what is stored. What may change in it is
+        which periods are listed: a label stands for the same records in every list.
+        """
+        if self.unit.window is None:
+            return None
+        column = self.columns[str(self.unit.period)]
+        listed = column.domain.values[0] if isinstance(column.domain, (Values, Tuples)) else ()
+        parts = listed if isinstance(listed, tuple) else (listed,)
+        read = {
+            "texts": [self.encoding, self.text_limit],
+            "kinds": [type(column.domain).__name__, *(type(each).__name__ for each in parts)],
+            "spec": {key: value for key, value in column_spec(column).items() if key not in _NO_AXIS},
+        }
+        return Window(
+            axis=f"{column.name} of {self.name}: {digest(read)[:32]}",
+            periods=frozenset(map(str, column.labels)),
+        )
 
     @property
     def grid(self) -> int:
@@ -280,6 +321,7 @@ def parse_table(
         columns |= {key: parse_column(key, value, folder=folder) for key, value in described.items()}
         reference = _parse_reference(name, spec.get("references"), others or {}, folder=folder, above=above)
         unit = _parse_unit(spec) if reference is None else _derive_unit(spec, reference)
+        columns = _take_window(unit, columns)
     except SchemaError as error:
         raise SchemaError(f"{where}: {error}") from None
     source = spec.get("source")
@@ -332,6 +374,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     return {
         "source": public_location(table.source),
         "unit": table.unit.name if period is None else [table.unit.column, period],
+        **({} if table.unit.window is None else {"window": list(table.unit.window)}),
         "max_records": "private" if table.unit.private_records else table.unit.max_records,
         "neighbours": table.unit.neighbours,
         "bounding": table.bounding,
@@ -508,6 +551,8 @@ def _parse_reference(
 def _derive_unit(spec: Mapping[str, Any], reference: Reference) -> PrivacyUnit:
     """The unit of a table that refers to another: that of the other, with a bound of its own."""
     unit, given = reference.table.unit, spec.get("unit")
+    if "window" in spec:
+        raise SchemaError("a window needs a unit over time, which a table with references cannot have")
     if given is not None and given != unit.column:
         raise SchemaError(
             f"unit comes from references: it is {unit.column!r} of table {reference.table.name!r}; "
@@ -530,6 +575,16 @@ def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
         if len(unit) != 2 or not all(isinstance(each, str) and each for each in unit) or unit[0] == "row":
             raise SchemaError("a unit over time is two columns, who and when: unit = ['person', 'month']")
         unit, period = unit
+    window = spec.get("window")
+    if window is not None:
+        if period is None:
+            raise SchemaError("a window needs a unit over time, such as unit = ['person', 'month']")
+        if (
+            not isinstance(window, (list, tuple))
+            or [type(each) in (str, int) for each in window] != [True] * 2
+        ):
+            raise SchemaError("window is the first and the last period to be read: ['2025-01', '2025-12']")
+        window = (str(window[0]), str(window[1]))
     if not isinstance(unit, str) or not unit or unit == "TODO":
         raise SchemaError("unit must name the column that identifies an individual, or be 'row'")
     neighbours = spec.get("neighbours", "add-remove")
@@ -548,4 +603,42 @@ def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
         neighbours=neighbours,
         max_groups=spec.get("max_groups"),
         period=period,
+        window=window,
     )
+
+
+def _take_window(unit: PrivacyUnit, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns, of the periods those of the window only: no others are read, counted or released."""
+    column = None if unit.period is None else columns.get(unit.period)
+    if unit.window is None or column is None or column.domain is None:
+        return dict(columns)  # what is missing is refused where the table is made
+    if column.size > _MOST_PERIODS:
+        raise SchemaError(f"window: {column.name!r} has more than {_MOST_PERIODS:,} periods")
+    labels = [str(label) for label in column.labels]
+    for each in unit.window:
+        if each not in labels:
+            raise SchemaError(
+                f"window: {each[:40]!r} is no value of {column.name!r}, which go from {labels[0]!r} to "
+                f"{labels[-1]!r}"
+            )
+    first, last = map(labels.index, unit.window)
+    if first > last:
+        raise SchemaError("window is the first and the last period to be read, and they are exchanged")
+    return {**columns, column.name: replace(column, domain=take_domain(column.domain, first, last))}
+
+
+def _check_window(table: Table, window: tuple[str, str]) -> None:
+    """Refuses a window whose periods cannot be told apart, or are not all that the column has."""
+    where, unit = f"table {table.name!r}: window", table.unit
+    if unit.period is None:
+        raise SchemaError(f"{where} needs a unit over time, such as unit = ['person', 'month']")
+    if unit.neighbours != "add-remove":
+        raise SchemaError(f"{where} needs neighbours = 'add-remove': exchanged records may be of two periods")
+    column = table.columns[unit.period]
+    if column.outside != "drop" or column.extras:
+        raise SchemaError(
+            f"{where}: {column.name!r} must have outside = 'drop' and no missing_label, so that the "
+            "period of a record does not depend on which periods are listed"
+        )
+    if (str(column.labels[0]), str(column.labels[-1])) != window:
+        raise SchemaError(f"{where}: the values of {column.name!r} must be those of the window alone")

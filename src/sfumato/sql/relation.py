@@ -322,6 +322,8 @@ def _describe(name: str, column: Column, source: Source) -> Field:
             kind, bounds = "integer" if kind == "integer" else "number", (edges[0], edges[-1])
         case IntegerRange(low, high):
             kind, bounds = "integer", (low, high)
+        case Values() if column.calendar is not None:
+            kind = "text"
         case Values(values) if not isinstance(values[0], str):
             kind, bounds = "integer", (min(values), max(values))  # type: ignore[assignment]
         case None if (column.bounds is not None or column.private_bounds) and kind == "text":

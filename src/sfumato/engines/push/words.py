@@ -162,6 +162,8 @@ class Words(ABC):
     def _refuse_reading(column: Column) -> None:
         if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
             raise UnpushedError
+        if column.calendar is not None:
+            raise UnpushedError
 
     @abstractmethod
     def spell_unit(self, name: str, stored: Stored) -> str:
