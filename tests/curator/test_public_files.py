@@ -26,6 +26,7 @@ RECIPES = {
     "a list": lambda path: sf.recipes.UserCounts(table="t", by=["place"], asked=path),
     "field-groups": lambda path: sf.recipes.FieldGroups(table="t", public=path),
     "tree": lambda path: sf.recipes.Tree(table="t", public=path),
+    "a guide": lambda path: sf.recipes.Adaptive(table="t", guide=path),
 }
 
 

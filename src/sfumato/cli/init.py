@@ -60,10 +60,12 @@ def init(
     known: dict[str, Known] = {}
     for path in codebook or ():
         known = merge_known(known, read_codebook(path))
+    rules: list[str] = []
     if public is not None:
-        from sfumato.curator.draft import read_public_profile
+        from sfumato.curator.draft import propose_rules, read_public_profile
 
         known = merge_known(known, read_public_profile(public, source, folder=folder))
+        rules = propose_rules(public, source, kinds, known)
     if epsilon is not None:
         from sfumato.curator.draft import draft_privately, find_names
 
@@ -97,6 +99,7 @@ def init(
         max_records=max_records,
         epsilon=budget,
         delta=delta,
+        rules=rules,
     )
     if json:
         print_json({"source": source, "columns": kinds, "project": text})

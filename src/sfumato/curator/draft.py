@@ -22,9 +22,10 @@ from sfumato.curator import Curator
 from sfumato.engines.encode import quote_name
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import format_exact, format_short, parse_delta, parse_exact, parse_positive
+from sfumato.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
-from sfumato.schema import Known, name_table, parse_project
-from sfumato.schema.draft import MISSING, is_text_file
+from sfumato.schema import Known, name_table, parse_column, parse_project
+from sfumato.schema.draft import MISSING, describe_column, is_text_file
 from sfumato.schema.project import find_private
 from sfumato.sql import Answer
 from sfumato.tables.profile import find_edges, profile_table
@@ -91,6 +92,23 @@ def read_public_profile(public: Path | str, source: str, *, folder: Path) -> dic
     if reason is not None:
         raise RecipeError(reason)
     return profile_table(read_public_table(Path(public))[0], origin=Path(public).name)
+
+
+def propose_rules(
+    public: Path | str, source: str, kinds: Mapping[str, str], known: Mapping[str, Known]
+) -> list[str]:
+    """Lines of a project file that propose rules which the public table in the file `public` obeys.
+
+    They are about the columns of `source`, whose `kinds` are given, as what is `known` describes them.
+    """
+    rows, _ = read_public_table(Path(public))
+    columns = {
+        each: parse_column(each, spec)
+        for name, kind in kinds.items()
+        if name in known and not known[name].identifier
+        for each, spec in describe_column(name, kind, known[name], text=is_text_file(source)).items()
+    }
+    return draft_rules(find_rules(columns, rows), origin=Path(public).name)
 
 
 def draft_privately(

@@ -1,9 +1,10 @@
-"""Groups of correlated columns, found in a public table: what the recipe `field-groups` starts from."""
+"""What a public table tells: groups of correlated columns, for `field-groups`, and rules, for approval."""
 
 from sfumato.grouping.association import MEASURE, Partition, make_partition, measure_association
 from sfumato.grouping.groups import Apart, Group, Grouping, find_groups
 from sfumato.grouping.output import draft_recipe, draw_groups
 from sfumato.grouping.public import PublicCodes, encode_described, encode_values, read_columns
+from sfumato.grouping.rules import ProposedRule, draft_rules, find_rules
 
 __all__ = [
     "MEASURE",
@@ -11,12 +12,15 @@ __all__ = [
     "Group",
     "Grouping",
     "Partition",
+    "ProposedRule",
     "PublicCodes",
     "draft_recipe",
+    "draft_rules",
     "draw_groups",
     "encode_described",
     "encode_values",
     "find_groups",
+    "find_rules",
     "make_partition",
     "measure_association",
     "read_columns",

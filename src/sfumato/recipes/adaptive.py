@@ -62,7 +62,9 @@ class Adaptive(Selection):
     `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, a list
     of {columns = [...], weight = n}, or {target = column}, for predicting a column from the others. By
     default it is 3, or 2 where that would be too many cells.
-    `model_cells` bounds the model. `public` names a table for values within bins. `rule` says how the
+    `model_cells` bounds the model. `public` names a table for values within bins, `guide` one that tells how
+    columns depend on each other, and is used as far as the records bear it out. `bins` names columns with
+    bounds and without a domain, and how many bins the records choose for each. `rule` says how the
     budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
@@ -125,12 +127,16 @@ class Adaptive(Selection):
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
         """The model of what was chosen and measured, round by round, until the budget is spent."""
+        testing = self.split_guide(budget)
         if self.rule == 1:
             share = budget.total / (_EARLIER_ROUNDS * len(domain))
             singles = len(domain) * share * (1 - _CHOICE)
-            fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+            fitting = yield from measure_singles(
+                budget, domain, singles, label=label, progress=progress, bins=self.bins
+            )
         else:
-            fitting, share = yield from _measure_twice(budget, domain, label, progress)
+            fitting, share = yield from _measure_twice(budget, domain, label, progress, self.bins)
+        yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
         done, turn, idle = share == 0, 0, 0
@@ -234,7 +240,9 @@ class Tree(Selection):
     """Synthetic rows of a model of single columns and of a private forest of pairs.
 
     `columns` are those of the rows, by default all that have a domain; `public` names a table for
-    values within bins. `rule` says which pairs compete: 2 those that lead out of the smallest part of the
+    values within bins, `guide` one that tells how columns depend on each other, and is used as far as the
+    records bear it out. `bins` names columns with bounds and without a domain, and how many bins the records
+    choose for each. `rule` says which pairs compete: 2 those that lead out of the smallest part of the
     forest, 1 all that join two parts, as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
@@ -275,8 +283,12 @@ class Tree(Selection):
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
         """The model of single columns and of a private forest of pairs."""
+        testing = self.split_guide(budget)
         singles = budget.total * _TREE_SINGLES
-        fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+        fitting = yield from measure_singles(
+            budget, domain, singles, label=label, progress=progress, bins=self.bins
+        )
+        yield from self.follow_guide(testing, fitting, label, most_cells=_LARGEST_PAIR)
         fitting.fit()
         edges = yield from _choose_forest(budget, fitting, domain, label, progress, rule=self.rule)
         # Where no pair is worth its noise, single columns are measured once more.
@@ -386,7 +398,11 @@ def _offer_marginals(
 
 
 def _measure_twice(
-    budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
+    budget: RemainingBudget,
+    domain: Domain,
+    label: str,
+    progress: Callable[[str], None],
+    bins: Mapping[str, int] | None,
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
     """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one.
 
@@ -403,7 +419,7 @@ def _measure_twice(
     first = budget.total * _FIRST / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), first) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
-    fitting = Fitting(budget.table, domain, answers, progress)
+    fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
     sizes = fitting.domain
     wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
     typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
@@ -425,7 +441,7 @@ def _measure_twice(
             for name, part in more.items()
         ]
         answers += yield tuple(budget.spend(ask) for ask in asks)
-        fitting = Fitting(budget.table, domain, answers, progress)
+        fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
     return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
 
 

@@ -43,7 +43,7 @@ MOST_ANSWERS = 2**27
 # How a table is read, and from where: what may change from one period of a series to the next.
 _READING = ("source", "encoding", "text_limit")
 
-FILE_KEYS = ("public", "asked", "tree")
+FILE_KEYS = ("public", "guide", "asked", "tree")
 """The options of recipes that may name a file, which is read as public."""
 
 

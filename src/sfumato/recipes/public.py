@@ -65,17 +65,27 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     elif domain is None:
         raise RecipeError(f"column {column.name!r} has no domain, so a public table cannot be encoded")
     else:
-        part = _date_part(domain, stored[0], column.name) if isinstance(domain, Period) else stored[0]
+        part = _date_part(domain, stored[0], column) if isinstance(domain, Period) else stored[0]
         codes = _encode_numbers(domain, _to_numbers(part, column.name), clamp=column.outside == "clamp")
     if column.outside == "other":
         codes[codes < 0] = column.size - 1
     if column.missing_label is not None:
-        texts = stored[0].cast(pa.string()) if column.missing else stored[0]
-        absent = pc.is_null(stored[0], nan_is_null=True)
-        if column.missing:
-            absent = pc.or_(absent, pc.is_in(texts, pa.array(list(column.missing))))
-        codes[absent.to_numpy(zero_copy_only=False)] = column.labels.index(column.missing_label)
+        codes[_find_missing(column, stored[0])] = column.labels.index(column.missing_label)
     return codes
+
+
+def read_numbers(column: Column, rows: pa.Table) -> NDArray[np.float64]:
+    """The numbers of a column in the rows of a public table, NaN where there is none."""
+    stored = rows[column.stored[0]].combine_chunks()
+    return np.where(_find_missing(column, stored), np.nan, _to_numbers(stored, column.name))
+
+
+def _find_missing(column: Column, stored: pa.Array) -> NDArray[np.bool_]:
+    """Where a stored value is missing, or one of those that stand for it."""
+    absent = pc.is_null(stored, nan_is_null=True)
+    if column.missing:
+        absent = pc.or_(absent, pc.is_in(stored.cast(pa.string()), pa.array(list(column.missing))))
+    return np.asarray(absent.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def parse_public(value: object, *, where: str, holds: str = "values") -> str | dict[str, Any] | None:
@@ -251,21 +261,23 @@ def _encode_tuples(domain: Tuples, stored: list[pa.Array]) -> NDArray[np.int64]:
     return known[which.reshape(-1)] if known.size else np.empty(0, np.int64)
 
 
-def _date_part(domain: Period, values: pa.Array, name: str) -> pa.Array:
+def _date_part(domain: Period, values: pa.Array, column: Column) -> pa.Array:
     functions = {"year": pc.year, "month": pc.month, "day_of_week": pc.day_of_week, "hour": pc.hour}
-    return functions[domain.part](_to_moments(values, name))
+    return functions[domain.part](_to_moments(values, column))
 
 
 def _date_label(column: Column, values: pa.Array) -> pa.Array:
-    started = pc.floor_temporal(_to_moments(values, column.name), unit=column.calendar)
+    started = pc.floor_temporal(_to_moments(values, column), unit=column.calendar)
     return pc.strftime(started, format="%Y-%m" if column.calendar == "month" else "%Y-%m-%d")
 
 
-def _to_moments(values: pa.Array, name: str) -> pa.Array:
+def _to_moments(values: pa.Array, column: Column) -> pa.Array:
     try:
+        if "%" in (column.format or "") and pa.types.is_string(values.type):
+            return pc.strptime(values, format=column.format, unit="s", error_is_null=True)
         return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
     except pa.ArrowException:
-        raise RecipeError(f"column {name!r} of the public table does not hold dates") from None
+        raise RecipeError(f"column {column.name!r} of the public table does not hold dates") from None
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:

@@ -60,13 +60,17 @@ from sfumato.recipes.base import (
     refuse_no_delta,
     released_names,
     stack_epsilons,
+    to_plain,
 )
+from sfumato.recipes.guide import TESTING, follow_guide, read_guide, unpack_guide
+from sfumato.recipes.private_bins import describe_grids, join_cells, parse_bins
+from sfumato.recipes.public import parse_public
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.rules import find_zeros
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.schema import Column, Table
 
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 
@@ -75,6 +79,7 @@ _LEAST = Fraction(1, 10**5)
 _MOST_COUNTED = 2**27
 _MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
 _WHOLE = 2**21  # cells up to which a model is released over the full domain
+_TURNS = 2**20  # of draws, for each group of joined values of a column
 _RARE = 3.0  # standard deviations of a count's noise, below which a value is rare
 _EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
 
@@ -91,6 +96,8 @@ class Selection(RowOptions):
     unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "rule": 1}
 
     columns: Sequence[str] | None = None
+    guide: Any = None
+    bins: Mapping[str, int] | None = None
     rule: int = 2
 
     def __post_init__(self) -> None:
@@ -99,7 +106,18 @@ class Selection(RowOptions):
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
             self._keep(columns=tuple(self.columns))
+        self._keep(bins=parse_bins(self.bins, kind=self.kind))
+        self._keep(guide=parse_public(self.guide, where=f"{self.kind}: guide", holds="codes"))
         RowOptions.__post_init__(self)
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; the first rule is the one that is not stated."""
+        given = {"guide": self.guide, "bins": self.bins}
+        added = {key: to_plain(value) for key, value in given.items() if value is not None}
+        record = {**RowOptions.to_record(self), **added}
+        if self.rule == 1:
+            del record["rule"]
+        return record
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """All marginals that may be counted."""
@@ -111,22 +129,22 @@ class Selection(RowOptions):
         """The model of what was chosen and measured with `budget`; names of questions begin with `label`."""
         raise NotImplementedError
 
-    def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; the first rule is the one that is not stated."""
-        record = RowOptions.to_record(self)
-        if self.rule == 1:
-            del record["rule"]
-        return record
-
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy.
 
         What was measured by the first rule is the same question.
         """
+        table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
+        if not set(self.bins or ()) <= set(columns):
+            raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
+        if isinstance(self.guide, str):
+            recipe = replace(recipe, guide=read_guide(self.guide, table, columns))
+        if recipe.guide is not None:
+            unpack_guide(recipe.guide, domain)  # what cannot be read is refused before a charge
         refuse_no_delta(self.kind, delta)
         cells = sum(domain.cells(columns) for columns in counted)
         if cells > _MOST_COUNTED:
@@ -177,6 +195,7 @@ class Selection(RowOptions):
                     "rows": tables[-1].num_rows,
                     "cliques": [list(clique) for clique in model.tree.cliques],
                     "compressed_to": {name: sizes[name] for name in columns if sizes[name] != domain[name]},
+                    **({} if self.guide is None else {"guided": [list(each) for each in fitting.guided]}),
                 }
             )
         return Product(
@@ -191,7 +210,25 @@ class Selection(RowOptions):
         bins = describe_bins(plan.table, columns, self.within_bins, self.types)
         facts = {"columns": ", ".join(columns), "bins": bins}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
-        return {key: text.format(**facts) for key, text in texts.items()}
+        told = {key: text.format(**facts) for key, text in texts.items()}
+        if self.bins:
+            told["postprocessing"] = _BINS.format(", ".join(self.bins)) + told["postprocessing"]
+        if self.guide is not None:
+            told["preprocessing"] += f" {_GUIDE_READ}"
+            told["privatisation"] += f" {_GUIDE_ASKED}"
+        return told
+
+    def split_guide(self, budget: RemainingBudget) -> RemainingBudget:
+        """The part of `budget` for asking whether the guide holds; nothing without a guide."""
+        return budget.split(Fraction(0) if self.guide is None else TESTING)
+
+    def follow_guide(
+        self, testing: RemainingBudget, fitting: Fitting, label: str, *, most_cells: int
+    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+        """Lets fits begin at the guide, if there is one, as far as what `testing` pays for bears it out."""
+        if self.guide is not None:
+            allowed = self.list_counted(fitting.compression.full)
+            yield from follow_guide(self.guide, testing, fitting, allowed, label=label, most_cells=most_cells)
 
     def _draw(
         self, table: Table, columns: Columns, model: Model, compression: Compression | None, *, rows: int
@@ -226,6 +263,13 @@ class RemainingBudget:
         self.table = table
         self.total = mu_squared
         self.left = mu_squared
+
+    def split(self, part: Fraction) -> RemainingBudget:
+        """A budget of its own with this part of the whole, which is deducted here."""
+        amount = self.total * part
+        self.total -= amount
+        self.left -= amount
+        return RemainingBudget(self.table, mu_squared=amount)
 
     def spend(self, ask: Ask) -> Ask:
         """The question, its cost deducted."""
@@ -265,6 +309,8 @@ class Fitting:
         domain: Domain,
         singles: Iterable[Answer],
         progress: Callable[[str], None],
+        *,
+        bins: Mapping[str, int] | None = None,
     ) -> None:
         self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
         self._average(singles)
@@ -273,10 +319,12 @@ class Fitting:
             for columns, mask in find_zeros(table, tuple(domain))
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
-        self.compression = Compression(domain, self.known, whole=whole)
+        grids = {name: (count, table.column(name)) for name, count in (bins or {}).items()}
+        self.compression = Compression(domain, self.known, whole=whole, grids=grids)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
+        self.guided: tuple[Columns, ...] = ()
         self.progress = progress
 
     @property
@@ -304,11 +352,15 @@ class Fitting:
             name, fresh = answer.request.columns[0], in_records(answer)
             self.known[name] = _average(self.known[name], fresh) if name in self.known else fresh
 
+    def begin(self, model: Model | None) -> None:
+        """Lets the next fit begin at `model`, whose cliques later models hold; None is the uniform one."""
+        self.model, self.guided = model, () if model is None else model.tree.cliques
+
     def fit(self, *, effort: int = 1) -> Model:
         """The model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
-        impossible = [columns for columns, _ in self.zeros]
-        tree = build_tree(self.domain, [*(part.columns for part in parts), *impossible], limit=LARGEST_TREE)
+        held = [*(part.columns for part in parts), *(columns for columns, _ in self.zeros), *self.guided]
+        tree = build_tree(self.domain, held, limit=LARGEST_TREE)
         total = estimate_total(self.domain, parts)
         self.model = fit_model(
             tree,
@@ -325,8 +377,9 @@ class Fitting:
 class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
-    Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
-    seen, for rows to be spread over them again. Columns in `whole` stay as they are.
+    Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion joined values were
+    seen, for rows to be spread over them again. Columns in `whole` stay as they are. Of the cells of `grids`
+    neighbours are joined to so many bins.
     """
 
     def __init__(
@@ -335,15 +388,22 @@ class Compression:
         singles: Mapping[str, tuple[NDArray[np.float64], float]],
         *,
         whole: Collection[str] = (),
+        grids: Mapping[str, tuple[int, Column]] | None = None,
     ) -> None:
         self.full = domain
         self.maps: dict[str, NDArray[np.int64]] = {}
-        self.shares: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        self.shares: dict[str, list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]] = {}
         sizes: dict[str, int] = {}
         self._queries: dict[Columns, Queries | None] = {}
         for name, size in domain.items():
             sizes[name] = size
             values, sigma = singles[name]
+            if grids and name in grids:
+                count, column = grids[name]
+                cells = size - len(column.extras)
+                self.maps[name] = join_cells(values, sigma, bins=count, cells=cells)
+                sizes[name] = int(self.maps[name].max()) + 1
+                continue
             rare = np.flatnonzero(values < _RARE * sigma)
             if rare.size < 2 or name in whole:
                 continue
@@ -353,13 +413,22 @@ class Compression:
             self.maps[name] = codes
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
+        self._grids = set(grids or ())
+        self.expected: dict[str, NDArray[np.float64]] = {}
         self.share_out(singles)
 
     def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
         """Takes the proportions of joined values from measurements of single columns."""
         for name, codes in self.maps.items():
-            rare = np.flatnonzero(codes == self.domain[name] - 1)
-            self.shares[name] = (rare, np.maximum(singles[name][0][rare], 0.0))
+            values, sigma = singles[name]
+            self.shares[name] = []
+            for code in np.flatnonzero(np.bincount(codes) > 1).tolist():
+                joined = np.flatnonzero(codes == code)
+                seen = values[joined]
+                if name in self._grids or name in self.expected:
+                    expected = self.expected.get(name)
+                    seen = _shrink(seen, sigma, None if expected is None else expected[joined])
+                self.shares[name].append((code, joined, np.maximum(seen, 0.0)))
 
     def queries(self, columns: Columns) -> Queries | None:
         """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
@@ -388,13 +457,13 @@ class Compression:
             if name not in self.maps:
                 expanded[name] = column
                 continue
-            rare, shares = self.shares[name]
-            back = np.full(self.domain[name], -1, np.int64)
-            kept = np.flatnonzero(self.maps[name] < self.domain[name] - 1)
-            back[self.maps[name][kept]] = kept
+            back = np.empty(self.domain[name], np.int64)
+            back[self.maps[name][::-1]] = np.arange(self.full[name])[::-1]  # the first value of each
             values = back[column]
-            missing = np.flatnonzero(values < 0)
-            values[missing] = rare[draw_codes(shares, missing.size, seed=seed, turn=turn)]
+            for place, (code, joined, shares) in enumerate(self.shares[name]):
+                rows = np.flatnonzero(column == code)
+                drawn = draw_codes(shares, rows.size, seed=seed, turn=turn + _TURNS * place)
+                values[rows] = joined[drawn]
             expanded[name] = values
         return expanded
 
@@ -418,10 +487,10 @@ class Compression:
 
     def _parts(self, name: str) -> NDArray[np.float64]:
         """For every value of the full column, its part of the value it became."""
-        rare, shares = self.shares[name]
         parts = np.ones(self.full[name])
-        total = float(shares.sum())
-        parts[rare] = shares / total if total > 0 else 1 / rare.size
+        for _, joined, shares in self.shares[name]:
+            total = float(shares.sum())
+            parts[joined] = shares / total if total > 0 else 1 / joined.size
         return parts
 
     def _sum_joined(self, columns: Columns) -> Queries | None:
@@ -448,6 +517,24 @@ def _average(
     return one[0] * (both / variances[0]) + other[0] * (both / variances[1]), math.sqrt(both)
 
 
+def _shrink(
+    values: NDArray[np.float64], sigma: float, expected: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Noisy values, drawn to their centre by the part of their variance that is noise.
+
+    The centre is their mean or, if that is nearer, their sum in the proportions that are `expected`.
+    """
+    centre: NDArray[np.float64] | float = float(values.mean())
+    distance = float(((values - centre) ** 2).sum())
+    if expected is not None and expected.sum() > 0:
+        other = expected * (max(0.0, float(values.sum())) / expected.sum())
+        if float(((values - other) ** 2).sum()) < distance:
+            centre, distance = other, float(((values - other) ** 2).sum())
+    variance = distance / max(1, values.size - 1)
+    part = max(0.0, 1 - sigma**2 / variance) if variance > 0 else 0.0
+    return np.asarray(centre + part * (values - centre))
+
+
 def measure_singles(
     budget: RemainingBudget,
     domain: Domain,
@@ -455,15 +542,17 @@ def measure_singles(
     *,
     label: str,
     progress: Callable[[str], None],
+    bins: Mapping[str, int] | None = None,
 ) -> Asking:
     """A fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
 
-    Names of measurements begin with `label`; `progress` is called with each stage of the fit.
+    Names of measurements begin with `label`; `progress` is called with each stage of the fit. `bins` are
+    those that the records choose.
     """
     share = mu_squared / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
-    return Fitting(budget.table, domain, answers, progress)
+    return Fitting(budget.table, domain, answers, progress, bins=bins)
 
 
 def noise_distance(sigma: float, cells: int) -> float:
@@ -513,4 +602,17 @@ _POSTPROCESSING = (
     "Values too rare to be told from noise are joined, and rows are spread over them again in the "
     "proportions that their noisy counts have. Rows are drawn from the model from a public seed. {bins} All "
     "of it uses noisy answers and public facts only, so it costs nothing."
+)
+_BINS = (
+    "Columns without a domain ({}) are measured on a public grid between their bounds; neighbouring cells "
+    "are joined to bins between noisy quantiles, over which marginals are measured. "
+)
+_GUIDE_READ = (
+    "A public table, the guide, is read before any record: it tells which pairs of columns depend on each "
+    "other, and how."
+)
+_GUIDE_ASKED = (
+    "A fortieth of the budget goes to the guide: for each of its pairs one sum of counts, with signs, is "
+    "measured with Gaussian noise once single columns are. It tells whether the records are rather as the "
+    "guide says or as independent columns would be. Fits begin at the model of the pairs that hold."
 )

@@ -68,11 +68,12 @@ def draft_project(
     max_records: int | None = None,
     epsilon: str = "1.0",
     delta: str | None = None,
+    rules: Sequence[str] = (),
 ) -> str:
     """A project file for `source`, with a line for each of its columns, whose `kinds` are given.
 
     What is `known` of a column is written with its origin, the rest is left to do. `unit` and `max_records`
-    are the individual, `epsilon` and `delta` the budget.
+    are the individual, `epsilon` and `delta` the budget. `rules` are lines that propose some.
 
     >>> known = {"district": Known(origin="codes.csv", values=("North", "South"))}
     >>> print(draft_project("calls.csv", {"district": "text"}, known=known).splitlines()[-1])
@@ -107,6 +108,8 @@ def draft_project(
             '# bins = [0, 10, 50] or bounds = [0, 50]. Of dates: period = "month", or for SQL',
             '# range = ["2019-01-01", "2025-12-31"].',
         ]
+    if rules:
+        lines += ["", *rules]
     lines += ["", f"[tables.{table}.columns]"]
     for column, kind in kinds.items():
         if column == unit:

@@ -137,6 +137,17 @@ def parse_rule(value: object, columns: Mapping[str, Column], *, folder: Path | N
     return Rule(kind="order", text=value, columns=pair, strict=sign in ("<", ">"))
 
 
+def quote_column(name: str) -> str:
+    """The name of a column as rules write it.
+
+    >>> quote_column("age"), quote_column("age in years")
+    ('age', '"age in years"')
+    """
+    if re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in _WORDS:
+        return name
+    return f"`{name}`" if '"' in name else f'"{name}"'
+
+
 def rule_spec(rule: Rule) -> str | dict[str, Any]:
     """The entry that reads back as `rule`."""
     if rule.decided is None:
