@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.helpers.cli import invoke
 
@@ -183,3 +185,42 @@ def test_a_series_has_no_window(tmp_path):
     curator = lay_out(tmp_path, [2022, 2023])
     with pytest.raises(sf.RecipeError, match="charged once for all its periods"):
         curator.release(Running(table="t", period="year", through=2022), epsilon=1, delta=1e-6)
+
+
+def store(folder, values, *, column, source="t.parquet"):
+    """A project whose periods are told by `column`, described so, over `values` of its type."""
+    table = pa.table(
+        {"p": pa.array(["a"] * len(values)), "day": values, "ward": pa.array(["a"] * len(values))}
+    )
+    pq.write_table(table, folder / source)
+    (folder / "sfumato.toml").write_text(
+        f'[budget]\nepsilon = 1\n[tables.t]\nsource = "{source}"\nunit = ["p", "when"]\nmax_records = 2\n'
+        f'window = {column.pop("window")}\n[tables.t.columns.ward]\nvalues = ["a", "b"]\n'
+        f'[tables.t.columns.when]\nfrom = "day"\n'
+        + "".join(f"{key} = {json.dumps(value)}\n" for key, value in column.items())
+    )
+    return sf.open(folder / "sfumato.toml")
+
+
+def test_periods_that_follow_from_the_type_of_a_file_are_refused(tmp_path):
+    counts = CellCounts(table="t", by=("when", "ward"))
+    zoned = pa.array([1_738_384_200], pa.timestamp("s", tz="America/New_York"))
+    months = {"window": ["2025-01", "2025-01"], "period": "month", "range": ["2025-01-01", "2025-12-31"]}
+    months["window"] = '["2025-01", "2025-02"]'
+    with pytest.raises(sf.SourceError, match="without a zone"):
+        store(tmp_path, zoned, column=dict(months)).release(counts, epsilon=1)
+    listed = {"window": '["2025.0", "2026.0"]', "values": ["2025.0", "2026.0"]}
+    with pytest.raises(sf.SourceError, match="text, as its values are"):
+        store(tmp_path, pa.array([2025.0]), column=dict(listed)).release(counts, epsilon=1)
+    naive = pa.array([1_738_384_200], pa.timestamp("s"))
+    assert store(tmp_path, naive, column=dict(months)).release(counts, epsilon=1).table.num_rows == 4
+
+
+def test_no_two_columns_of_two_tables_are_one_axis():
+    column = {"values": ["2025-01", "2025-02"]}
+    base = {**SPEC, "window": ["2025-01", "2025-02"]}
+    one = parse_table("x of t", {**base, "columns": {"month": {**column, "from": "d"}}})
+    other = parse_table(
+        "t", {**base, "unit": ["p", "month of x"], "columns": {"month of x": {**column, "from": "d"}}}
+    )
+    assert one.window.axis != other.window.axis

@@ -407,3 +407,57 @@ def test_noise_does_not_ask_for_rows_beyond_memory(monkeypatch, recipe):
     generator = np.random.default_rng(0)
     follow_recipe(plan, answer=answer_with(table, generator, 10.0**9), progress=lambda _: None)
     assert max(asked) <= 10**8
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["choice 1", "again: a", "a x b", "guide: a x b"])
+def test_a_column_called_like_a_question_is_refused_before_the_charge(recipe, name):
+    columns = {each: {"values": ["y", "z"]} for each in ("a", "b", name)}
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+    with pytest.raises(sf.RecipeError, match="called like a question"):
+        recipe(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
+
+
+@BOTH
+@pytest.mark.parametrize("unit", [{"unit": "row"}, {"unit": "p", "max_records": 100}])
+@pytest.mark.parametrize("epsilon", ["0.00001", "0.0001"])
+def test_what_rounding_adds_to_small_costs_is_paid_for(recipe, unit, epsilon):
+    columns = {f"c{place}": {"range": [0, place + 1]} for place in range(6)}
+    table = parse_table("t", {"source": "t.parquet", **unit, "columns": columns})
+    plan = recipe(table="t").plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(1, 10**6))
+
+    def answer(asks):
+        return tuple(
+            Chosen(choice=ask, index=0)
+            if isinstance(ask, Choice)
+            else Measurement(request=ask, noisy_values=np.full(request_size(table, ask), 10**4), grid=1)
+            for ask in asks
+        )
+
+    answers, _ = follow_recipe(plan, answer=answer, progress=lambda _: None)
+    spent = sum(ask_cost(table, each.ask).mu_squared for each in answers)
+    assert plan.costs[0].mu_squared * Fraction(99, 100) < spent <= plan.costs[0].mu_squared
+
+
+def test_a_forest_that_no_model_holds_beside_rules_is_cut(monkeypatch):
+    columns = {f"c{place}": {"range": [0, 3]} for place in range(12)}
+    rules = [f"c{place} = 0 and c{place + 1} = 3" for place in range(11)]
+    spec = {"source": "t.parquet", "unit": "row", "columns": columns, "impossible": rules}
+    table = parse_table("t", spec)
+    plan = Tree(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
+    for module in ("adaptive", "selection"):
+        monkeypatch.setattr(f"sfumato.recipes.{module}.LARGEST_TREE", 400)
+
+    def answer(asks):
+        # The last pair leads away from what the rules join.
+        return tuple(
+            Chosen(choice=ask, index=len(ask.candidates) - 1)
+            if isinstance(ask, Choice)
+            else Measurement(request=ask, noisy_values=np.full(request_size(table, ask), 10**4), grid=1)
+            for ask in asks
+        )
+
+    answers, product = follow_recipe(plan, answer=answer, progress=lambda _: None)
+    measured = [each for each in answers if isinstance(each, Measurement) and len(each.request.columns) == 2]
+    assert 0 < len(measured) < 11
+    assert product.table.num_rows > 0

@@ -144,3 +144,23 @@ def test_few_combinations_are_one_histogram_and_many_columns_a_chain():
     names = ", ".join([*sizes][:12])
     for text, parts in (("x0, x1, x2", 1), ("*", 12), (names, 66)):
         assert len(plan(f"DP-SELECT 1 {text} FROM t", epsilon=1, sizes=sizes).parts) == parts
+
+
+def test_a_share_that_is_too_small_for_all_pairs_is_refused_before_the_first(tmp_path):
+    curator = write_project(tmp_path, epsilon=4)
+    curator.set_share("alice", 1)
+    before = curator.budget().left
+    with pytest.raises(sf.BudgetExceeded, match="nothing was spent"):
+        curator.sql("DP-SELECT 2.0 a, b, c, d FROM t", asked_by="alice")
+    assert curator.budget().left == before
+    assert curator.sql("DP-SELECT 0.9 a, b, c, d FROM t", asked_by="alice").spent == Fraction(9, 10)
+
+
+def test_rows_tell_the_delta_that_they_were_charged(tmp_path):
+    sizes = {f"c{place}": 4 for place in range(12)}
+    codes = {name: np.arange(500) % 4 for name in sizes}
+    curator = write_project(tmp_path, epsilon=4, codes=codes, sizes=sizes)
+    statement = f"DP-SELECT 1.0 DELTA 1e-7 {', '.join(sizes)} FROM t"
+    answer = curator.sql(statement)
+    assert 0 < answer.delta <= Fraction(1, 10**7)
+    assert curator.sql(statement).delta == 0, "what is given again costs nothing"

@@ -236,3 +236,13 @@ def test_damaged_files_and_other_encodings_are_refused_before_a_charge(name, tmp
     with pytest.raises(SourceError, match=message):
         curator.release(recipe, epsilon=1)
     assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("first", ['{"a": 1}', "{}", '{"A": 1, "a": 2}', '{"a": 1, "": 2}'])
+def test_no_record_says_which_columns_a_table_has_that_names_none(tmp_path, first):
+    (tmp_path / "t.jsonl").write_text(f'{first}\n{{"b": 2}}\n')
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1000\n[tables.t]\nsource = "t.jsonl"\nunit = "row"\n'
+    )
+    answer = sf.open(tmp_path / "sfumato.toml").sql("DP-SELECT 900 COUNT(*) AS n FROM t")
+    assert answer.table["n"].to_pylist() == [2]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import add_costs, admits
 from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import measure_in_steps, read_bounds
@@ -497,16 +496,18 @@ class Desk:
             plan = chain if all(map(self._is_stored, chain.parts)) else plan
         if statement.explain:
             return self.explain(plan.parts)
-        report = self.report()
-        sums = report.sums
         fresh = [part for part in plan.parts if not self._is_stored(part)]
-        for part in fresh:  # each is a charge of its own
-            sums = add_costs(sums, part.costs)
-        if fresh and not admits(report.budget, sums):
-            raise BudgetExceeded(
-                f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
-                left=report.left,
-            )
+        costs = tuple(cost for part in fresh for cost in part.costs)  # each part is a charge of its own
+        reports: list[BudgetReport | None] = [self.report()]
+        if fresh and self.asked_by is not None:
+            reports.append(self.open_ledger().report_share(self.asked_by))
+        for report in reports:
+            if fresh and report is not None and not report.admits(costs):
+                left = report.left
+                raise BudgetExceeded(
+                    f"the rows need epsilon {statement.epsilon}, and {left} is left; nothing was spent",
+                    left=left,
+                )
         most = self.at_most
         if most is not None and statement.epsilon > most and fresh:
             raise BudgetExceeded(
@@ -522,7 +523,8 @@ class Desk:
             notes = (
                 f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",
             )
-        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
+        delta = sum((part.charged_delta for part in fresh), Fraction(0))
+        return Answer(table=table, spent=spent, delta=delta, repeated=spent == 0, synthetic=True, notes=notes)
 
     def measure(
         self,

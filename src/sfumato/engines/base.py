@@ -25,7 +25,7 @@ from sfumato.questions import (
     Residuals,
     check_question,
 )
-from sfumato.schema import IntegerRange, Table, cap_records
+from sfumato.schema import IntegerRange, Table, Tuples, Values, cap_records
 from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
@@ -257,7 +257,25 @@ def check_columns(
                 f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole "
                 "numbers; declare bins, or bounds for SUM and AVG"
             )
+    if table.unit.window is not None:
+        _check_periods(table, stored)
     return columns
+
+
+def _check_periods(table: Table, stored: Mapping[str, Stored]) -> None:
+    """Refuses periods that depend on how they are stored: a copy of another type would have others."""
+    column = table.column(str(table.unit.period))
+    first = column.domain.values[0] if isinstance(column.domain, Values | Tuples) else ""
+    labels = first if isinstance(first, tuple) else (first,)
+    listed = isinstance(column.domain, Values | Tuples) and column.calendar is None
+    for name, label in zip(column.stored, labels, strict=True):
+        kind = stored[name]
+        if kind.zoned or (listed and isinstance(label, str) and kind.kind != "text"):
+            raise SourceError(
+                f"table {table.name!r}: {name!r} tells the periods of a window, so that it must be stored as "
+                f"{'text, as its values are' if listed else 'dates or timestamps without a zone'}; or else "
+                "the same records, stored otherwise, would have other periods"
+            )
 
 
 def check_unit(table: Table, stored: Mapping[str, Stored], *, where: str) -> None:
@@ -289,11 +307,11 @@ def describe_columns(table: Table, stored: Mapping[str, Stored], *, where: str) 
 
 
 def described_names(table: Table) -> tuple[str, ...]:
-    """The stored columns that the description of `table` names."""
+    """The stored columns that the description of `table` names; a name that none has if there are none."""
     named = [name for column in table.columns.values() for name in column.stored]
     named += [table.unit.column] if table.unit.column is not None else []
     named += [table.reference.column] if table.reference is not None else []
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(named)) or ("-",)
 
 
 def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:

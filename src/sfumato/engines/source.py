@@ -51,13 +51,15 @@ _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 class Stored:
     """A stored column: its kind, and whether it keeps different values apart, as a unit column must.
 
-    `type` is the name that a server has for its type, `digits` are precision and scale of a decimal.
+    `type` is the name that a server has for its type, `digits` are precision and scale of a decimal;
+    `zoned` timestamps are of another day in another zone.
     """
 
     kind: Kind
     is_identifier: bool = False
     type: str = ""
     digits: tuple[int, int] | None = None
+    zoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +336,8 @@ def describe_stored(kind: pa.DataType) -> Stored:
         or _arrow_kind(kind) == "text"
     )
     digits = (kind.precision, kind.scale) if pa.types.is_decimal(kind) else None
-    return Stored(_arrow_kind(kind), is_identifier=exact, digits=digits)
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return Stored(_arrow_kind(kind), is_identifier=exact, digits=digits, zoned=zoned)
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:

@@ -505,7 +505,20 @@ def _choose_forest(
         progress(f"chosen: {' x '.join(pair)}")
         edges.append(pair)
         forest.join(pair)
-    return edges
+    return _keep_fitting(fitting, edges)
+
+
+def _keep_fitting(fitting: Fitting, edges: list[Columns]) -> list[Columns]:
+    """Those of `edges` that the largest model holds beside rules and a guide, the first first."""
+    domain = fitting.domain
+    held = [*((name,) for name in domain), *(columns for columns, _ in fitting.zeros), *fitting.guided]
+    if tree_cells(domain, [*held, *edges]) <= LARGEST_TREE:
+        return edges
+    kept: list[Columns] = []
+    for edge in edges:
+        if tree_cells(domain, [*held, *kept, edge]) <= LARGEST_TREE:
+            kept.append(edge)
+    return kept
 
 
 class _Forest:

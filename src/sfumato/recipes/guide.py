@@ -68,7 +68,8 @@ def unpack_guide(record: Mapping[str, Any], domain: Domain) -> Codes:
     found = {name: unpack_numbers(packed, name, "<i4", most=4 * _MOST_ROWS) for name in packed}
     codes = {name: each for name, each in found.items() if each is not None}
     sizes = {each.size for each in codes.values()}
-    if len(codes) != len(packed) or len(sizes) != 1:
+    shared = [name for name in codes if name in domain]
+    if len(codes) != len(packed) or len(sizes) != 1 or 0 in sizes or len(shared) < 2:
         raise RecipeError("the rows of the guide cannot be read; plan the recipe from its file again")
     for name, each in codes.items():
         if name in domain and not -1 <= int(each.min()) <= int(each.max()) < domain[name]:
@@ -104,7 +105,8 @@ def follow_guide(
     fitting.compression.expected = {name: _count(full, fitting.compression.full, (name,)) for name in codes}
     fitting.compression.share_out(fitting.known)
     rows = next(iter(codes.values())).size
-    edges = _find_edges(codes, fitting.domain, allowed, most_cells=min(most_cells, rows))
+    zeros = [columns for columns, _ in fitting.zeros]
+    edges = _find_edges(codes, fitting.domain, allowed, zeros, most_cells=min(most_cells, rows))
     if not edges:
         return
     fitting.begin(_build_model(codes, fitting.domain, edges, total=plain.total))
@@ -128,9 +130,17 @@ def follow_guide(
 
 
 def _find_edges(
-    codes: Codes, domain: Domain, allowed: Collection[Columns], *, most_cells: int
+    codes: Codes,
+    domain: Domain,
+    allowed: Collection[Columns],
+    held: Sequence[Columns],
+    *,
+    most_cells: int,
 ) -> list[Columns]:
-    """The pairs of columns that stand out in the public rows, as many as make a model of so many cells."""
+    """The pairs of columns that stand out in the public rows, as many as make a model of so many cells.
+
+    The cells are those beside what a model needs that holds the marginals `held`.
+    """
     found: list[tuple[float, Columns]] = []
     known = set(allowed)
     for pair in combinations(codes, 2):
@@ -147,12 +157,13 @@ def _find_edges(
         if distance > _CHANCE * chance:
             found.append((distance - chance, pair))
     edges: list[Columns] = []
-    growth = Growth(build_tree(domain, ()))
+    first = build_tree(domain, held)
+    growth, most_cells = Growth(first), most_cells + first.cells
     for _, edge in sorted(found, key=lambda each: (-each[0], each[1])):
         if growth.cells(edge) <= most_cells:
             edges.append(edge)
             if edge not in growth.joined:
-                growth = Growth(build_tree(domain, edges))
+                growth = Growth(build_tree(domain, [*held, *edges]))
     return edges
 
 

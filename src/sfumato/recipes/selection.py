@@ -8,6 +8,7 @@ model, over columns whose rare values are joined by `Compression`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -76,6 +77,7 @@ Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 
 _GRAIN = 10**12  # allowances are whole multiples of 1 / _GRAIN
 _LEAST = Fraction(1, 10**5)
+_ROOM = Fraction(1, 10**13)  # of the squared privacy of a run, for what rounding adds to its costs
 _MOST_COUNTED = 2**27
 _MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
 _WHOLE = 2**21  # cells up to which a model is released over the full domain
@@ -138,6 +140,7 @@ class Selection(RowOptions):
         columns = self._find_columns(table)
         if not set(self.bins or ()) <= set(columns):
             raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
+        _refuse_names(self.kind, columns)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
@@ -173,7 +176,8 @@ class Selection(RowOptions):
         tables, facts = [], []
         for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
             assert cost.mu_squared is not None
-            budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared)
+            room = Fraction(0) if self.rule == 1 else _ROOM
+            budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared, room=room)
             label = label_epsilon(plan.epsilons, epsilon)
             fitting = yield from self.measure(budget, domain, label, progress)
             assert fitting.model is not None
@@ -259,24 +263,28 @@ class Selection(RowOptions):
 class RemainingBudget:
     """What is left of a charge in squared Gaussian privacy, mu^2, and how much noise a part of it buys."""
 
-    def __init__(self, table: Table, *, mu_squared: Fraction) -> None:
+    def __init__(self, table: Table, *, mu_squared: Fraction, room: Fraction = Fraction(0)) -> None:
         self.table = table
-        self.total = mu_squared
-        self.left = mu_squared
+        self.total = self.left = mu_squared - room
+        self._room = room
 
     def split(self, part: Fraction) -> RemainingBudget:
         """A budget of its own with this part of the whole, which is deducted here."""
         amount = self.total * part
         self.total -= amount
         self.left -= amount
-        return RemainingBudget(self.table, mu_squared=amount)
+        self._room /= 2
+        return RemainingBudget(self.table, mu_squared=amount + self._room, room=self._room)
 
     def spend(self, ask: Ask) -> Ask:
         """The question, its cost deducted."""
         cost = ask_cost(self.table, ask).mu_squared
-        if cost is None or cost > self.left:
+        if cost is None or cost > self.left + self._room:
             raise RecipeError(f"{ask.name!r} costs more than is left of the recipe's budget")
-        self.left -= cost
+        # Costs are rounded up, by which small ones may exceed what they were calibrated for.
+        beyond = max(cost - self.left, Fraction(0))
+        self._room -= beyond
+        self.left -= cost - beyond
         return ask
 
     def calibrate_request(
@@ -596,6 +604,17 @@ def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
             f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
         )
     return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.name)
+
+
+def _refuse_names(kind: str, columns: Columns) -> None:
+    """Refuses columns that are called like a question about others, which need names of their own."""
+    for name in columns:
+        joins = " x " in name and set(name.split(" x ")) <= set(columns)
+        if joins or re.fullmatch(r"(choice|round) \d+(: .*)?|(again|at last|guide): .*", name):
+            raise RecipeError(
+                f"{kind}: column {name!r} is called like a question that is asked of other columns; describe "
+                "it under another name, with `from`"
+            )
 
 
 _POSTPROCESSING = (

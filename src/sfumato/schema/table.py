@@ -249,6 +249,7 @@ class Table:
         listed = column.domain.values[0] if isinstance(column.domain, (Values, Tuples)) else ()
         parts = listed if isinstance(listed, tuple) else (listed,)
         read = {
+            "of": [self.name, column.name],  # which might run together below
             "texts": [self.encoding, self.text_limit],
             "kinds": [type(column.domain).__name__, *(type(each).__name__ for each in parts)],
             "spec": {key: value for key, value in column_spec(column).items() if key not in _NO_AXIS},

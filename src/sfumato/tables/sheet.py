@@ -113,7 +113,8 @@ def _spell_cell(
     if kind == "inlineStr":
         return next((_text(each) for each in _all(cell, "is")), "")
     if kind == "s":
-        return texts[int(value)] if value.isdecimal() and int(value) < len(texts) else ""
+        known = value.isdecimal() and len(value) < 10 and int(value) < len(texts)
+        return texts[int(value)] if known else ""
     if kind == "b":
         return {"1": "true", "0": "false"}.get(value, "")
     if kind == "e":
