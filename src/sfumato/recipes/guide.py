@@ -106,7 +106,7 @@ def follow_guide(
     fitting.compression.share_out(fitting.known)
     rows = next(iter(codes.values())).size
     zeros = [columns for columns, _ in fitting.zeros]
-    edges = _find_edges(codes, fitting.domain, allowed, zeros, most_cells=min(most_cells, rows))
+    edges = _find_edges(codes, fitting.domain, allowed, most_cells=min(most_cells, rows), held=zeros)
     if not edges:
         return
     fitting.begin(_build_model(codes, fitting.domain, edges, total=plain.total))
@@ -133,9 +133,9 @@ def _find_edges(
     codes: Codes,
     domain: Domain,
     allowed: Collection[Columns],
-    held: Sequence[Columns],
     *,
     most_cells: int,
+    held: Sequence[Columns] = (),
 ) -> list[Columns]:
     """The pairs of columns that stand out in the public rows, as many as make a model of so many cells.
 
