@@ -488,10 +488,9 @@ def _choose_forest(
     noise = {pair: noise_distance(sigma, fitting.domain.cells(pair)) for pair in _pairs(domain)}
     # The model stays what it is, so that every pair is scored once. Noise that would outweigh all records
     # cannot improve anything.
-    forest = _Forest(domain)
+    forest, grid = _Forest(domain), budget.table.grid
     for pair, added in noise.items():
         if added <= fitting.model.total:
-            grid = budget.table.grid
             forest.offer(offer_marginal(fitting, pair, grid=grid, weight=1, penalty=added))
     edges: list[Columns] = []
     for turn in range(1, turns + 1):

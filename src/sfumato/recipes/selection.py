@@ -134,13 +134,14 @@ class Selection(RowOptions):
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy.
 
-        What was measured by the first rule is the same question.
+        What was measured by the first rule, which knew neither guides nor bins, is the same question.
         """
         table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
         if not set(self.bins or ()) <= set(columns):
             raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
-        _refuse_names(self.kind, columns)
+        if self.rule > 1:  # what the first rule released is derived again as it was
+            _refuse_names(self.kind, columns)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
@@ -164,7 +165,7 @@ class Selection(RowOptions):
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
             earlier=None
-            if self.rule == 1
+            if self.rule == 1 or self.guide is not None or self.bins
             else replace(recipe, rule=1).plan(table, epsilons=epsilons, delta=delta),
         )
 
