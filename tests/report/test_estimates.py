@@ -123,15 +123,13 @@ def test_places_and_times_are_found(folders, tmp_path, counts):
     assert (axes.place.name, axes.time.name) == ("homeState", "shift")
 
 
-@pytest.mark.parametrize("through", [2, 4])
-def test_a_series_is_drawn_by_the_counts_that_follow_from_it(tmp_path, through):
-    rows = [(f"p{n}", n % 4 + 1, "ab"[n % 3 == 0]) for n in range(400)]
+def lay_out_wards(folder, rows, budget, *, wards):
+    """A project of people with a month and a ward each."""
     arrays = [pa.array(each) for each in zip(*rows, strict=True)]
-    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text("""
+    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), folder / "t.parquet")
+    (folder / "sfumato.toml").write_text(f"""
 [budget]
-epsilon = 1e7
-delta = 1e-6
+{budget}
 [tables.t]
 source = "t.parquet"
 unit = "p"
@@ -139,12 +137,17 @@ max_records = 1
 [tables.t.columns.month]
 range = [1, 4]
 [tables.t.columns.ward]
-values = ["a", "b"]
+values = {wards}
 """)
+    return sf.open(folder / "sfumato.toml")
+
+
+@pytest.mark.parametrize("through", [2, 4])
+def test_a_series_is_drawn_by_the_counts_that_follow_from_it(tmp_path, through):
+    rows = [(f"p{n}", n % 4 + 1, "ab"[n % 3 == 0]) for n in range(400)]
+    curator = lay_out_wards(tmp_path, rows, "epsilon = 1e7\ndelta = 1e-6", wards=["a", "b"])
     recipe = sf.recipes.Running(table="t", period="month", by=("ward",), through=through)
-    release = sf.open(tmp_path / "sfumato.toml").release(
-        recipe, epsilon=10**5, delta=1e-6, out=tmp_path / "out"
-    )
+    release = curator.release(recipe, epsilon=10**5, delta=1e-6, out=tmp_path / "out")
     facts = read_facts(tmp_path / "out")
     month, ward = facts.field("month"), facts.field("ward")
     by_month = estimate_counts(facts, (month,))
@@ -175,23 +178,10 @@ def test_a_map_is_added_up_by_what_is_expected(folders, tmp_path):
 
 def test_levels_that_add_up_are_told_as_they_were_released(tmp_path):
     rows = [(f"p{n}", n % 4 + 1, "abc"[n % 3]) for n in range(300)]
-    arrays = [pa.array(each) for each in zip(*rows, strict=True)]
-    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text("""
-[budget]
-epsilon = 1
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = 1
-[tables.t.columns.month]
-range = [1, 4]
-[tables.t.columns.ward]
-values = ["a", "b", "c"]
-""")
+    curator = lay_out_wards(tmp_path, rows, "epsilon = 1", wards=["a", "b", "c"])
     tree = [["ward", "side"], ["a", "n"], ["b", "n"], ["c", "s"]]
     recipe = sf.recipes.Hierarchy(table="t", column="ward", tree=tree, by=("month",))
-    release = sf.open(tmp_path / "sfumato.toml").release(recipe, epsilon=1, out=tmp_path / "out")
+    release = curator.release(recipe, epsilon=1, out=tmp_path / "out")
     facts = read_facts(tmp_path / "out")
     total = release.table["count"][0].as_py()
     assert count_records(facts) == facts.size == total
