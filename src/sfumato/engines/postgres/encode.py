@@ -66,7 +66,7 @@ def describe_type(name: str, modifier: int, *, is_enum: bool) -> Stored:
     """The column of a type of the catalogue; arrays, JSON, bytes and all that is no plain value are `other`.
 
     >>> describe_type("numeric", (12 << 16) + 2 + 4, is_enum=False)
-    Stored(kind='number', is_identifier=True, type='numeric', digits=(12, 2))
+    Stored(kind='number', is_identifier=True, type='numeric', digits=(12, 2), zoned=False)
     """
     if is_enum:
         return Stored("text", is_identifier=True, type="enum")

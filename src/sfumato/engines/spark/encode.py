@@ -85,7 +85,7 @@ def describe_type(name: str) -> Stored:
     """The column of a type, by the name that Spark has for it; arrays, maps, structs, binary are `other`.
 
     >>> describe_type("decimal(12,2)")
-    Stored(kind='number', is_identifier=True, type='decimal(12,2)', digits=(12, 2))
+    Stored(kind='number', is_identifier=True, type='decimal(12,2)', digits=(12, 2), zoned=False)
     """
     if re.fullmatch(r"(var)?char\(\d+\)", name):
         name = "string"
