@@ -171,3 +171,27 @@ def test_counts_that_were_added_up_have_the_noise_of_all_of_them():
         0.25 * (added * centred**2).sum()
     )
     assert np.isnan(alone.covariance(list_cells(("a",)), weights, weights)).all()
+
+
+def test_counts_less_their_means_tell_of_what_holds_their_columns():
+    random = np.random.default_rng(4)
+    counts = make_counts(random)
+    values = random.normal(0, 1, (3, 2))
+    whole = NoisyCounts(columns=("a", "c"), values=values, variance=2.0)
+    centred = NoisyCounts(
+        columns=("a", "c"),
+        values=values - values.mean(axis=1, keepdims=True),
+        variance=2.0,
+        along=("c",),
+    )
+    told, less = Evidence(SIZES, [*counts, whole]), Evidence(SIZES, [*counts, centred])
+    without = Evidence(SIZES, counts)
+    for columns in (("a", "c"), ("c",)):
+        assert less._residual(columns).values == pytest.approx(told._residual(columns).values)
+        assert less._residual(columns).variance == pytest.approx(told._residual(columns).variance)
+    for columns in ((), ("a",)):
+        assert less._residual(columns).values == pytest.approx(without._residual(columns).values)
+        assert less._residual(columns).variance == pytest.approx(without._residual(columns).variance)
+    assert not without.knows(("a", "c"))
+    assert less.has_contrasts
+    assert not told.has_contrasts

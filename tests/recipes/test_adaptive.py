@@ -55,7 +55,8 @@ def test_a_workload_of_all_combinations_has_their_parts_and_no_more(lay_out, siz
     assert max(map(len, plan.marginals)) == size
     assert len(set(plan.marginals)) == len(plan.marginals)
     release = sf.open(project).release(recipe, epsilon=1, delta=1e-6)
-    assert max(map(len, offered(release))) <= size
+    assert max(map(len, offered(release)), default=0) <= size
+    assert max(len(each.request.columns) for each in release.measurements if hasattr(each, "request")) <= size
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,10 @@ def test_a_full_budget_buys_a_choice():
 
 
 def ask_singles(records, *, sizes, epsilon=1):
-    """The names of what `adaptive` asks before its first choice, told that records are spread evenly."""
+    """What `adaptive` asks before its first choice, told that records are spread evenly.
+
+    The names, and the part of the budget that single columns get.
+    """
     columns = {f"c{place}": {"range": [1, size]} for place, size in enumerate(sizes)}
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
     plan = Adaptive(table="t").plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(1, 10**9))
@@ -195,7 +199,7 @@ def ask_singles(records, *, sizes, epsilon=1):
                 counts = np.full(table.cells(ask.columns), records // table.cells(ask.columns))
                 answers.append(Measurement(request=ask, noisy_values=counts, grid=1))
                 names.append(ask.name)
-                spent += ask_cost(table, ask).mu_squared
+                spent += ask_cost(table, ask).mu_squared if len(ask.columns) == 1 else 0
             batch = run.send(tuple(answers))
     except StopIteration:
         pass
@@ -208,7 +212,7 @@ def test_small_tables_spend_on_single_columns_and_dense_ones_on_rounds():
     )
     assert small > 0.99, "where no round would pay, single columns get all of it"
     assert 0.99 > medium > dense
-    assert dense < 0.1, "a first look is enough where records are many"
+    assert dense < 0.2, "beside a first look they need little where records are many"
 
 
 def test_columns_are_measured_by_their_sizes():
@@ -356,6 +360,7 @@ def test_a_tree_grows_out_of_its_smallest_part():
 
 
 def test_of_very_many_candidates_a_part_competes_and_single_columns_always(monkeypatch):
+    monkeypatch.setattr("sfumato.recipes.dense._MOST_CELLS", 1)
     whole = list_choices(plan_binary(Adaptive, 6), records=10**6)[0].candidates
     monkeypatch.setattr("sfumato.recipes.adaptive._COMPETING", 4)
     choices = list_choices(plan_binary(Adaptive, 6), records=10**6)

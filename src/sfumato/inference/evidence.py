@@ -35,13 +35,15 @@ class NoisyCounts:
     """Noisy counts of the cells of `columns`, an array with one axis for each.
 
     A cell has noise of `variance`. In counts of one column that were added up it has `added` times that; they
-    tell how the values of the column differ, and nothing of the total.
+    tell how the values of the column differ, and nothing of the total. Of counts less their means along some
+    columns, `along`, only residuals of sets that hold these columns are told.
     """
 
     columns: Columns
     values: Numbers
     variance: float
     added: Numbers | None = None
+    along: Columns = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,6 +81,7 @@ class Evidence:
         self.sizes = sizes
         self._measured = tuple(measured)
         self._residuals: dict[Columns, _Residual | None] = {}
+        self.has_contrasts = any(each.along for each in self._measured)
 
     def knows(self, columns: Columns) -> bool:
         """Whether the residual of `columns` was measured."""
@@ -165,7 +168,7 @@ class Evidence:
     def _find_residual(self, columns: Columns) -> _Residual | None:
         values, precision, uneven = np.zeros(self._shape(columns)), 0.0, None
         for each in self._measured:
-            if not set(columns) <= set(each.columns):
+            if not set(each.along) <= set(columns) <= set(each.columns):
                 continue
             summed = each.values.sum(
                 axis=tuple(at for at, name in enumerate(each.columns) if name not in columns)

@@ -25,20 +25,22 @@ from sfumato.inference import LARGEST_TREE, Domain, Growth, tree_cells
 from sfumato.inference.domain import Columns
 from sfumato.questions import Answer, Ask, Candidate, Choice, Chosen
 from sfumato.recipes.base import Plan, is_column_list
+from sfumato.recipes.dense import is_dense, measure_densely
 from sfumato.recipes.selection import (
+    CHOICE,
     Asking,
     Fitting,
     RemainingBudget,
     Selection,
+    count_rounds,
     measure_singles,
     noise_distance,
     offer_marginal,
+    round_part,
 )
 
 # Shares of a budget were set by hand; they move accuracy, never what is charged.
-_CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing
 _FIRST = Fraction(1, 12)  # of the whole budget, for a first look at single columns
-_FINE = 64  # numbers of shares are whole multiples of 1 / _FINE, the same on every machine
 _MANY = 2**12  # candidates beyond which those compete that the model nearly holds
 _EARLIER_ROUNDS = 12  # per column, by rule 1
 _LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
@@ -115,9 +117,15 @@ class Adaptive(Selection):
             "there are in a cell"
         )
         last = ", or, if too little is left, single columns get the rest"
+        dense = (
+            " Where there are so many records that every pair of columns is worth its noise, all pairs are "
+            "measured without choosing, and only triples are chosen; along columns of few values they are "
+            "measured in differences, which single columns and pairs complete."
+        )
         texts = Selection.describe(self, plan)
-        again, last = (again, last) if self.rule > 1 else ("", "")
-        return texts | {"privatisation": texts["privatisation"].format(again=again, last=last)}
+        again, last, dense = (again, last, dense) if self.rule > 1 else ("", "", "")
+        told = texts["privatisation"].format(again=again, last=last)
+        return texts | {"privatisation": told + dense}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all parts of the workload that are not too large."""
@@ -128,16 +136,26 @@ class Adaptive(Selection):
     ) -> Asking:
         """The model of what was chosen and measured, round by round, until the budget is spent."""
         testing = self.split_guide(budget)
+        candidates = close_downwards(domain, self._find_workload(domain))
         if self.rule == 1:
             share = budget.total / (_EARLIER_ROUNDS * len(domain))
-            singles = len(domain) * share * (1 - _CHOICE)
+            singles = len(domain) * share * (1 - CHOICE)
             fitting = yield from measure_singles(
                 budget, domain, singles, label=label, progress=progress, bins=self.bins
             )
         else:
-            fitting, share = yield from _measure_twice(budget, domain, label, progress, self.bins)
+            # It tells how many records there are, and how many values of a column stand out.
+            first = budget.total * _FIRST
+            fitting = yield from measure_singles(
+                budget, domain, first, label=label, progress=progress, bins=self.bins
+            )
+            triples = {columns: weight for columns, weight in candidates.items() if len(columns) == 3}
+            if self._asks_all(candidates) and is_dense(
+                budget, fitting, triples, model_cells=self.model_cells
+            ):
+                return (yield from measure_densely(budget, fitting, triples, label))
+            fitting, share = yield from _look_again(budget, fitting, label)
         yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
-        candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
         done, turn, idle = share == 0, 0, 0
         if done:
@@ -150,7 +168,7 @@ class Adaptive(Selection):
             turn += 1
             if budget.left < 2 * share:
                 share, done = budget.left, True
-            sigma = budget.noise_deviation(share * (1 - _CHOICE))
+            sigma = budget.noise_deviation(share * (1 - CHOICE))
             # The model may grow in step with what is spent, so that early rounds are fast.
             spent = 1 - float(budget.left / budget.total)
             model_cells = max(round(self.model_cells * max(spent, 0.02)), model.tree.cells)
@@ -167,7 +185,7 @@ class Adaptive(Selection):
             choice = Choice(
                 name=f"{label}choice {turn}",
                 candidates=offered,
-                epsilon=budget.calibrate_choice(share * _CHOICE),
+                epsilon=budget.calibrate_choice(share * CHOICE),
             )
             (chosen,) = yield (budget.spend(choice),)
             assert isinstance(chosen, Chosen)
@@ -177,7 +195,7 @@ class Adaptive(Selection):
                 ask = budget.calibrate_request(
                     f"{label}round {turn}: {' x '.join(columns)}",
                     columns,
-                    budget.left if done else share * (1 - _CHOICE),
+                    budget.left if done else share * (1 - CHOICE),
                     queries=fitting.compression.queries(columns),
                 )
                 answers = yield (budget.spend(ask),)
@@ -202,6 +220,11 @@ class Adaptive(Selection):
                 break
             share = min(4 * share, max(share, most))
         return fitting
+
+    def _asks_all(self, candidates: Mapping[Columns, int]) -> bool:
+        """Whether all pairs of columns are wanted alike, none is known, and nothing beyond triples."""
+        alike = self.workload is None or isinstance(self.workload, int)
+        return alike and self.guide is None and max(map(len, candidates)) in (2, 3)
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
         columns, target = tuple(domain), None
@@ -397,42 +420,28 @@ def _offer_marginals(
     return tuple(offered)
 
 
-def _measure_twice(
-    budget: RemainingBudget,
-    domain: Domain,
-    label: str,
-    progress: Callable[[str], None],
-    bins: Mapping[str, int] | None,
+def _look_again(
+    budget: RemainingBudget, fitting: Fitting, label: str
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
     """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one.
 
-    The first look tells how many records there are, and how many values of a column stand out. Let n be
-    the noise of a pair of columns of typical size, over the number of records, if all the budget were spent
-    on it. The k-th best of k pairs, each with a k-th of the budget, has noise n * sqrt(k); taking gaps to
-    fall as 1 / k, it is worth its noise and the half of it that others would gain by its share while
-    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than the pairs
-    of a tree of the columns, because these do not stand for each other. Shares of single columns are those
-    that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
+    There are as many rounds as pairs of columns of typical size are worth their noise, and no fewer than the
+    pairs of a tree of the columns, because these do not stand for each other. Shares of single columns are
+    those that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
     Values that do not stand out are joined in pairs, but single columns tell them apart: the size of a
     column is the geometric mean of what it has and of what stands out.
     """
+    domain, sizes = fitting.compression.full, fitting.domain
     first = budget.total * _FIRST / len(domain)
-    asks = [budget.calibrate_request(f"{label}{name}", (name,), first) for name in domain]
-    answers = yield tuple(budget.spend(ask) for ask in asks)
-    fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
-    sizes = fitting.domain
     wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
     typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
-    rounds = 0.0
-    if len(wide) > 1:
-        sigma = budget.noise_deviation(budget.total)
-        rounds = (1.5 * noise_distance(sigma, 1) * typical / fitting.total) ** (-2 / 3)
+    rounds = count_rounds(budget, budget.total, typical, fitting.total) if len(wide) > 1 else 0.0
     rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
     parts = _weigh_singles(domain, fitting, typical=typical)
-    whole = _round(rounds) / (1 - _CHOICE) + sum(parts.values())
+    whole = round_part(rounds) / (1 - CHOICE) + sum(parts.values())
     share = budget.total / whole if whole else budget.total
     more = {name: part * share - first for name, part in parts.items() if part * share > first}
-    left = budget.left - _round(rounds) / (1 - _CHOICE) * share
+    left = budget.left - round_part(rounds) / (1 - CHOICE) * share
     if more and left > 0:
         # Columns that the first look gave more than their part leave the others that much less.
         fair = min(Fraction(1), left / sum(more.values()))
@@ -440,15 +449,14 @@ def _measure_twice(
             budget.calibrate_request(f"{label}again: {name}", (name,), fair * part)
             for name, part in more.items()
         ]
-        answers += yield tuple(budget.spend(ask) for ask in asks)
-        fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
-    return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
+        fitting = fitting.look_again((yield tuple(budget.spend(ask) for ask in asks)))
+    return fitting, min(share / (1 - CHOICE), budget.left) if rounds else Fraction(0)
 
 
 def _weigh_singles(domain: Domain, fitting: Fitting, *, typical: float = 1.0) -> dict[str, Fraction]:
     """The parts of a budget that single columns get, beside a marginal of `typical` size."""
     sizes = {name: math.sqrt(size * fitting.domain[name]) for name, size in domain.items() if size > 1}
-    return {name: _round((size / typical) ** (2 / 3)) for name, size in sizes.items()}
+    return {name: round_part((size / typical) ** (2 / 3)) for name, size in sizes.items()}
 
 
 def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: str) -> tuple[Ask, ...]:
@@ -459,10 +467,6 @@ def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: 
         budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))
         for name, part in parts.items()
     )
-
-
-def _round(number: float) -> Fraction:
-    return Fraction(round(number * _FINE), _FINE)
 
 
 def _pairs(domain: Domain) -> list[Columns]:

@@ -63,6 +63,7 @@ from sfumato.recipes.base import (
     stack_epsilons,
     to_plain,
 )
+from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.guide import TESTING, follow_guide, read_guide, unpack_guide
 from sfumato.recipes.private_bins import describe_grids, join_cells, parse_bins
 from sfumato.recipes.public import parse_public
@@ -75,6 +76,9 @@ if TYPE_CHECKING:
 
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 
+CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing
+
+_FINE = 64  # numbers of shares are whole multiples of 1 / _FINE, the same on every machine
 _GRAIN = 10**12  # allowances are whole multiples of 1 / _GRAIN
 _LEAST = Fraction(1, 10**5)
 _ROOM = Fraction(1, 10**13)  # of the squared privacy of a run, for what rounding adds to its costs
@@ -320,9 +324,11 @@ class Fitting:
         progress: Callable[[str], None],
         *,
         bins: Mapping[str, int] | None = None,
+        known: Mapping[str, tuple[NDArray[np.float64], float]] | None = None,
     ) -> None:
-        self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
+        self.known = dict(known or {})
         self._average(singles)
+        self._table, self._bins = table, bins
         self.zeros = [
             (domain.order(columns), order_mask(domain, columns, mask))
             for columns, mask in find_zeros(table, tuple(domain))
@@ -341,12 +347,20 @@ class Fitting:
         """The number of records, as all measurements together tell it."""
         return estimate_total(self.domain, merge_measurements(self.domain, self.noisy))
 
+    def look_again(self, singles: Iterable[Answer]) -> Fitting:
+        """A fitting of these and all earlier measurements of single columns."""
+        full = self.compression.full
+        return Fitting(self._table, full, singles, self.progress, bins=self._bins, known=self.known)
+
     def add(self, answers: Iterable[Answer]) -> None:
-        """Adds measurements of marginals, summed as the compression asks."""
+        """Adds measurements of marginals, summed as the compression asks, or of differences."""
         for answer in answers:
             assert isinstance(answer, Measurement)
             values, sigma = in_records(answer)
-            self.noisy.append(Noisy(columns=answer.request.columns, values=values, sigma=sigma))
+            columns, asked = answer.request.columns, answer.request.queries
+            signed = take_contrasts(self.compression, columns) if asked and asked.is_signed else None
+            queries = None if signed is None else signed.fitted
+            self.noisy.append(Noisy(columns=columns, values=values, sigma=sigma, queries=queries))
 
     def refine(self, singles: Iterable[Answer]) -> None:
         """Adds measurements of full single columns; which values are joined stays as it is."""
@@ -365,7 +379,7 @@ class Fitting:
         """Lets the next fit begin at `model`, whose cliques later models hold; None is the uniform one."""
         self.model, self.guided = model, () if model is None else model.tree.cliques
 
-    def fit(self, *, effort: int = 1) -> Model:
+    def fit(self, *, effort: int = 1, share_sums: bool = False) -> Model:
         """The model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
         held = [*(part.columns for part in parts), *(columns for columns, _ in self.zeros), *self.guided]
@@ -378,6 +392,7 @@ class Fitting:
             zeros=self.zeros,
             start=self.model,
             evaluations=effort * max(15, min(200, _EFFORT // tree.cells)),
+            share_sums=share_sums,
             progress=self.progress,
         )
         return self.model
@@ -564,9 +579,25 @@ def measure_singles(
     return Fitting(budget.table, domain, answers, progress, bins=bins)
 
 
-def noise_distance(sigma: float, cells: int) -> float:
+def noise_distance(sigma: float, cells: float) -> float:
     """The L1 distance that noise of `sigma` in each of `cells` adds on average."""
     return sigma * cells * math.sqrt(2 / math.pi)
+
+
+def count_rounds(budget: RemainingBudget, mu_squared: Fraction, cells: float, total: float) -> float:
+    """How many marginals of so many cells are worth their noise if they share `mu_squared`.
+
+    Let n be the noise of one of them, over the `total` of records, if it had all. The k-th best of k, each
+    with a k-th, has noise n * sqrt(k); taking gaps to fall as 1 / k, it is worth its noise and the half of it
+    that others would gain by its share while 1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3).
+    """
+    noise = noise_distance(budget.noise_deviation(mu_squared), 1) * cells / total
+    return float((1.5 * noise) ** (-2 / 3))
+
+
+def round_part(number: float) -> Fraction:
+    """A part of a budget as a multiple of 1 / 64, the same on every machine."""
+    return Fraction(round(number * _FINE), _FINE)
 
 
 def offer_marginal(
@@ -611,7 +642,7 @@ def _refuse_names(kind: str, columns: Columns) -> None:
     """Refuses columns that are called like a question about others, which need names of their own."""
     for name in columns:
         joins = " x " in name and set(name.split(" x ")) <= set(columns)
-        if joins or re.fullmatch(r"(choice|round) \d+(: .*)?|(again|at last|guide): .*", name):
+        if joins or re.fullmatch(r"(choice|round) \d+(: .*)?|(again|at last|guide|pair): .*", name):
             raise RecipeError(
                 f"{kind}: column {name!r} is called like a question that is asked of other columns; describe "
                 "it under another name, with `from`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from sfumato.inference import Measurement as Noisy
 from sfumato.inference.evidence import Evidence, NoisyCounts
 from sfumato.questions import ClippedMarginal, Request, request_grid
 from sfumato.recipes import MOST_ANSWERS
+from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.rules import find_zeros
 from sfumato.recipes.selection import Compression
 from sfumato.tables.arrays import read_parquet, to_numpy
@@ -109,7 +110,10 @@ class Measured:
         # Which is used must depend on public facts alone, never on the noisy values themselves.
         found.sort(key=lambda source: np.nan_to_num(source.evidence.deviation(columns), nan=np.inf))
         joined = self._joined
-        return [*found[:1], *([joined] if joined is not None and set(columns) & set(joined.maps) else [])]
+        if joined is not None and set(columns) & set(joined.maps):
+            return [*found[:1], joined]
+        # Where no value was joined, differences tell of the same counts as those that were asked whole.
+        return [joined] if joined is not None and joined.evidence.has_contrasts else found[:1]
 
     def _source(self, evidence: Evidence, requests: list[Request], **more: Any) -> Source:  # noqa: ANN401
         step = max(1 / request_grid(self._table, each) for each in requests)
@@ -136,13 +140,22 @@ class Measured:
         compression = Compression(self._domain, known, whole=zeros)
         counts, used = [], []
         for each in self._requests:
-            queries = compression.queries(each.columns)
+            queries, signed = compression.queries(each.columns), None
             if each.name in self._queries:
-                if queries is None or queries.to_record() != self._queries[each.name]:
-                    return None  # other sums than those of joined values
+                record = self._queries[each.name]
+                if queries is None or queries.to_record() != record:
+                    signed = take_contrasts(compression, each.columns)
+                    if signed is None or signed.queries.to_record() != record:
+                        return None  # neither sums of joined values nor differences
             elif queries is not None:
                 continue
-            counts.append(self._reshape(each, compression.domain.shape(each.columns)))
+            told = self._reshape(each, compression.domain.shape(each.columns))
+            if signed is not None:
+                scale = signed.scale * signed.queries.grid
+                told = replace(
+                    told, values=told.values / scale, variance=told.variance / scale**2, along=signed.along
+                )
+            counts.append(told)
             used.append(each)
         # Those that decided which values are joined would say that the joined ones are fewer than they are.
         finest = [each for each in self._requests[first:] if len(each.columns) == 1 and each not in used]
