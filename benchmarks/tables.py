@@ -212,7 +212,7 @@ def code_column(values):
             counts[value] = counts.get(value, 0) + (value != "")
         common = sorted(sorted(known), key=lambda value: -counts[value])[:24]
         places = {value: common.index(value) if value in common else len(common) for value in known}
-    places[""] = max(places.values()) + 1
+    places[""] = max(places.values(), default=-1) + 1
     codes = np.array([places[value] for value in values])
     used = {code: place for place, code in enumerate(sorted(set(codes.tolist())))}
     return np.array([used[code] for code in codes.tolist()]), len(used)

@@ -149,7 +149,9 @@ class Adaptive(Selection):
             fitting = yield from measure_singles(
                 budget, domain, first, label=label, progress=progress, bins=self.bins
             )
-            triples = {columns: weight for columns, weight in candidates.items() if len(columns) == 3}
+            triples: dict[Columns, int] = {
+                columns: weight for columns, weight in candidates.items() if len(columns) == 3
+            }
             if self._asks_all(candidates) and is_dense(
                 budget, fitting, triples, model_cells=self.model_cells
             ):
