@@ -1,13 +1,16 @@
 """How often intervals from releases of synthetic rows hold what the records say.
 
-    .venv/bin/python benchmarks/inference.py DIR [--tables adult nltcs] [--runs 10] [--epsilon 1]
+    .venv/bin/python benchmarks/inference.py DIR [--tables adult nltcs] [--runs 10] [--epsilon 1] [--measured]
 
 DIR has coded tables: NAME.csv.gz with NAME-domain.json, every column holding 0..size-1. Each run is a release
 by `adaptive` with fresh noise, of which the model is asked: the counts of all cells of combinations of one,
 two and three columns, means of one column by the values of another, shares, and linear and logistic
 regressions. `given` is the share of questions of which some answer has an interval. For the others
-measurements do not tell enough, and the answer says so. `naive` is how often the interval of textbooks on the
-synthetic rows holds, which knows of no noise. What should be held is what the records themselves say.
+measurements do not tell enough, and the answer says so. With `--measured` regressions are chosen among those
+whose columns were measured pair by pair, so that more intervals are looked at. What is `held` has the
+standard error between runs, because intervals of one run share its noise. `naive` is how often the interval
+of textbooks on the synthetic rows holds, which knows of no noise. What should be held is what the records
+themselves say.
 """
 
 import argparse
@@ -40,29 +43,33 @@ def solve(inputs, target, *, logistic=False):
 
 
 class Tally:
-    """Intervals that were asked for, were given, and held; by kind."""
+    """Intervals that were asked for, were given, and held; by kind and run."""
 
     def __init__(self):
-        self.kinds = {}
+        self.runs = []
 
     def add(self, kind, low, high, exact, naive=None):
-        """Adds answers; ends that are NaN were not given."""
+        """Adds answers of the last run; ends that are NaN were not given."""
         low, high, exact = (np.asarray(each, float) for each in (low, high, exact))
         given = ~np.isnan(low)
         held = (low <= exact + 1e-9) & (exact <= high + 1e-9)
-        row = self.kinds.setdefault(kind, np.zeros(6))
+        row = self.runs[-1].setdefault(kind, np.zeros(6))
         row[:4] += 1, given.any(), given.sum(), held[given].sum()
         if naive is not None:
             row[4:] += naive.size, naive.sum()
 
     def show(self, table, epsilon):
         """Prints a line for each kind."""
-        for kind, (asked, some, given, held, tried, lucky) in self.kinds.items():
+        for kind in dict.fromkeys(kind for run in self.runs for kind in run):
+            rows = np.array([run[kind] for run in self.runs if kind in run])
+            asked, some, given, held, tried, lucky = rows.sum(axis=0)
+            shares = rows[rows[:, 2] > 0, 3] / rows[rows[:, 2] > 0, 2]
+            error = f"{shares.std(ddof=1) / shares.size**0.5:.3f}" if shares.size > 1 else "-"
             share = f"{held / given:.3f}" if given else "-"
             naive = f"{lucky / tried:.3f}" if tried else "-"
             print(
                 f"{table:8} epsilon {epsilon:<5} {kind:22} given to {some / asked:6.1%} of {asked:6,.0f}"
-                f"  intervals {given:8,.0f}  held {share}  naive {naive}",
+                f"  intervals {given:8,.0f}  held {share} +- {error}  naive {naive}",
                 flush=True,
             )
 
@@ -123,7 +130,38 @@ def ask_regression(model, codes, rows, columns, tally, *, logistic):
     tally.add(kind, *interval(found.table, "coefficient"), exact, held)
 
 
-def run(folder, name, epsilon, tally, place):
+def ask_all(model, codes, sizes, tally, *, measured):
+    """All questions to one release."""
+    tally.runs.append({})
+    rows = model.model.sample()
+    random = np.random.default_rng(0)
+    for size in (1, 2, 3):
+        for chosen in choose(combinations(sizes, size), random):
+            if np.prod([sizes[each] for each in chosen]) <= 2**16:
+                ask_counts(model, codes, sizes, chosen, tally)
+    for by, of in choose(permutations(sizes, 2), random):
+        ask_means(model, codes, sizes, by, of, tally)
+    known = {pair for pair in combinations(sizes, 2) if not measured or is_given(model, pair)}
+    for logistic in (False, True):
+        for size in (2, 3):
+            options = [each for each in permutations(sizes, size) if known >= {*in_order(each, sizes)}]
+            for chosen in choose(options, random):
+                ask_regression(model, codes, rows, chosen, tally, logistic=logistic)
+
+
+def is_given(model, pair):
+    """Whether counts of a pair of columns have intervals."""
+    names = ", ".join(f'"{name}"' for name in pair)
+    found = model.sql(f"SELECT {names}, COUNT(*) AS n FROM {model.table.name} GROUP BY {names}").table
+    return found["n_low"].null_count < len(found)
+
+
+def in_order(columns, sizes):
+    """All pairs of `columns`, in the order of the table."""
+    return combinations([name for name in sizes if name in columns], 2)
+
+
+def run(folder, name, epsilon, tally, place, *, measured):
     """One release of one table, and all questions to it."""
     table = csv.read_csv(folder / f"{name}.csv.gz")
     sizes = json.loads((folder / f"{name}-domain.json").read_text())
@@ -135,19 +173,7 @@ def run(folder, name, epsilon, tally, place):
     )  # fmt: skip
     recipe = sf.recipes.Adaptive(table=next(iter(curator.project.tables)))
     curator.release(recipe, epsilon=epsilon, delta=1e-9, out=place / "out")
-    model = sf.open_release(place / "out")
-    rows = model.model.sample()
-    random = np.random.default_rng(0)
-    for size in (1, 2, 3):
-        for chosen in choose(combinations(sizes, size), random):
-            if np.prod([sizes[each] for each in chosen]) <= 2**16:
-                ask_counts(model, codes, sizes, chosen, tally)
-    for by, of in choose(permutations(sizes, 2), random):
-        ask_means(model, codes, sizes, by, of, tally)
-    for logistic in (False, True):
-        for size in (2, 3):
-            for chosen in choose(permutations(sizes, size), random):
-                ask_regression(model, codes, rows, chosen, tally, logistic=logistic)
+    ask_all(sf.open_release(place / "out"), codes, sizes, tally, measured=measured)
 
 
 def main():
@@ -156,13 +182,14 @@ def main():
     parser.add_argument("--tables", nargs="*", default=["nltcs", "adult"])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0])
+    parser.add_argument("--measured", action="store_true")
     given = parser.parse_args()
     for name in given.tables:
         for epsilon in given.epsilon:
             tally = Tally()
             for _ in range(given.runs):
                 with tempfile.TemporaryDirectory() as place:
-                    run(given.folder, name, epsilon, tally, Path(place))
+                    run(given.folder, name, epsilon, tally, Path(place), measured=given.measured)
             tally.show(name, epsilon)
 
 

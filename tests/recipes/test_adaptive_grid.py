@@ -31,6 +31,7 @@ from sfumato.questions import (
     request_size,
 )
 from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
+from sfumato.recipes.files import parse_record
 from sfumato.recipes.granularity import GRID
 from sfumato.schema import parse_table, read_project
 
@@ -350,6 +351,40 @@ def test_shrunk_counts_are_nearer_and_none_is_below_zero():
     assert deviations[0] < 80
 
 
+def test_counts_shrink_towards_their_predictions_as_far_as_these_hold():
+    generator = np.random.default_rng(4)
+    predicted = generator.uniform(20, 200, 300)
+    noise = np.full(300, 60.0)
+    for ratios in (np.ones(300), np.where(np.arange(300) % 10, 0.2, 8.2)):
+        truth = predicted * ratios
+        noisy = truth + generator.normal(0, noise)
+        means, deviations = shrink_counts(noisy, noise, predicted)
+        assert means.min() >= 0
+        assert np.abs(means - truth).sum() < 0.6 * np.abs(np.maximum(noisy, 0) - truth).sum()
+        assert deviations.mean() < 40
+    # What is far above any multiple of a prediction by chance is believed all the same.
+    means, _ = shrink_counts(np.append(np.zeros(50), 480.0), np.full(51, 60.0), np.full(51, 0.5))
+    assert means[-1] > 400
+    assert means[:-1].max() < 10
+
+
+def test_the_first_rule_is_that_of_records_without_one(crowd, seeded_noise):
+    by_rule = {rule: recipe(credible=["region", "month"], rule=rule) for rule in (1, 2)}
+    assert "rule" not in by_rule[1].to_record()
+    assert by_rule[2] == recipe(credible=["region", "month"])
+    for made in by_rule.values():
+        assert parse_record(made.to_record()) == made
+    assert recipe(rule=2) == recipe(rule=1)  # it says how a list is found
+    # What is asked does not depend on it, so that rows by the other rule are free.
+    first = crowd.release(by_rule[1], epsilon=1, delta="1e-5")
+    spent = crowd.budget().spent
+    second = crowd.release(by_rule[2], epsilon=1, delta="1e-5")
+    assert crowd.budget().spent == spent
+    assert first.table != second.table
+    told = [release.files["writeup.md"].decode() for release in (first, second)]
+    assert ["Those of pairs are drawn" in text for text in told] == [False, True]
+
+
 def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
     made = recipe(norms="auto", quantile="0.5", identifiers=SPAN, credible=["region", "month"], rows=20)
     release = crowd.release(made, epsilon="0.01", delta="1e-5")
@@ -363,6 +398,7 @@ def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
         ({"quantile": 1, "norms": "auto"}, "must be below 1"),
         ({"credible": ["month", "age"]}, "columns of one outer marginal"),
         ({"credible": []}, "credible needs lists of columns"),
+        ({"rule": 3}, "adaptive-grid: rule"),
         ({"identifiers": {"column": "month"}}, "identifiers need a column of outer"),
         ({"identifiers": {"column": "nothing", "values": 1}}, "identifiers need a column of outer"),
         ({"identifiers": {"column": "month", "values": 0}}, "values of identifiers"),
@@ -376,7 +412,7 @@ def test_what_cannot_be_is_refused(options, match):
 
 def test_options_that_are_not_given_are_not_in_the_record():
     record = recipe().to_record()
-    assert not {"quantile", "credible"} & set(record)
+    assert not {"quantile", "credible", "rule"} & set(record)
     stated = recipe(norms="auto", quantile="0.5", credible=["region"], identifiers=SPAN)
     assert parse_recipe({**stated.to_record(), "epsilon": 1, "delta": "1e-5"}).recipe == stated
 

@@ -7,7 +7,7 @@ is its prediction; with little noise it is what was measured.
 
 Predictions and ratios lie on one grid of logarithms, so that all laws are rows of one table.
 
-Counts with Gaussian noise that have no prediction are drawn towards what all of them look like.
+Counts with Gaussian noise are drawn towards what all of them look like, or are beside their predictions.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _FINE = 33  # counts below are told apart
 _POINTS = 2000
 _UNHEARD = 1e-200
 
-# Of counts with Gaussian noise: 0, and from 1/55 to 90 times their mean, in steps that their noise hides.
-_MULTIPLES = np.append(0.0, np.exp(np.arange(-40, 46) / 10))
+# Of counts with Gaussian noise: from 1/55 to 90 times their mean, in logarithms and steps that noise hides.
+_MULTIPLES = np.arange(-40, 46)
 _CLEAR = 10  # times its noise: such a count stays as it is
+_LEAST = 1e-6  # of a prediction, so that there are multiples of it
 _NOTHING = 1 / 4  # of its noise: even sixteen counts together would not tell such a one from 0
 _EM_STEPS = 200  # the law of the counts is known to within noise by then
 
@@ -145,22 +146,29 @@ def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *,
 
 
 def shrink_counts(
-    noisy: NDArray[np.float64], deviations: NDArray[np.float64]
+    noisy: NDArray[np.float64],
+    deviations: NDArray[np.float64],
+    predicted: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The expected counts behind `noisy` ones with Gaussian noise of these `deviations`, and their own.
 
-    All counts are taken for draws of one law on multiples of their mean. It is the law under which the noisy
-    counts are likeliest (Kiefer and Wolfowitz 1956), found by expectation maximisation. Counts that noise
-    hides are so drawn to what such counts are on average, and none is below zero. Counts far above their
-    noise stay as they are, and those far below it are 0.
+    All counts are taken for draws of one law on multiples of what is `predicted` for each, or else of their
+    mean. It is the law under which the noisy counts are likeliest (Kiefer and Wolfowitz 1956), found by
+    expectation maximisation. Counts that noise hides are so drawn to what such counts are on average, and
+    none is below zero. Counts far above their noise stay as they are. Those far below it are 0, unless
+    something is predicted.
 
     >>> noisy = np.array([-30.0, 40.0, 1010.0])
     >>> means, _ = shrink_counts(noisy, np.full(3, 50.0))
     >>> bool((means >= 0).all()), bool(abs(means[2] - 1010) < 100)
     (True, True)
     """
-    grid = _MULTIPLES * max(float(noisy.mean()), 1.0)
-    laws = -0.5 * ((noisy[:, None] - grid) / deviations[:, None]) ** 2
+    if predicted is None:
+        grid, unit = _list_multiples() * max(float(noisy.mean()), 1.0), np.ones(noisy.size)
+    else:
+        unit = np.maximum(predicted, _LEAST)
+        grid = _list_multiples(float((noisy / unit).max()))
+    laws = -0.5 * ((noisy[:, None] - unit[:, None] * grid) / deviations[:, None]) ** 2
     laws = np.exp(laws - laws.max(axis=1, keepdims=True))
     weights = np.full(grid.size, 1 / grid.size)
     for _ in range(_EM_STEPS):
@@ -168,10 +176,18 @@ def shrink_counts(
         chances /= chances.sum(axis=1, keepdims=True)
         weights = chances.mean(axis=0)
     means = chances @ grid
-    spread = np.sqrt(np.maximum(chances @ grid**2 - means**2, 0.0))
-    means[means < _NOTHING * deviations] = 0.0
+    spread = unit * np.sqrt(np.maximum(chances @ grid**2 - means**2, 0.0))
+    means *= unit
+    if predicted is None:
+        means[means < _NOTHING * deviations] = 0.0
     clear = noisy >= _CLEAR * deviations
     return np.where(clear, noisy, means), np.where(clear, deviations, spread)
+
+
+def _list_multiples(most: float = 1.0) -> NDArray[np.float64]:
+    """0, and multiples of what is expected from a count, so far that `most` is among them."""
+    above = np.arange(_MULTIPLES[-1] + 1, math.ceil(10 * math.log(max(most, 1.0))) + 1)
+    return np.append(0.0, np.exp(np.append(_MULTIPLES, above) / 10))
 
 
 def _weigh_spreads(

@@ -56,6 +56,7 @@ USUAL_QUANTILE = Fraction(19, 20)
 """The share of individuals that are to be within a chosen norm, if none is stated."""
 
 _CHOICE_SHARE = Fraction(1, 50)  # of the squared Gaussian privacy, for choosing norms
+_MOST_SHRUNK = 2**14  # cells of a pair, since the law of more would take long to find
 _STIFFEST = 0.3  # of the noise: shrunk counts are no surer than this, so that a fit can still move them
 _PLACES = 3
 
@@ -425,14 +426,26 @@ class Pool:
         """What makes up for the records that norms cut off: 1 if their number was not asked for."""
         return 1.0 if self.records is None else max(1.0, self.records / self.total)
 
-    def measurements(self, *, shrunk: bool = False) -> Iterator[Noisy]:
-        """All sums for inference, each over its own small marginal; single columns may be `shrunk`."""
-        for (_, columns), known in self._sums.items():
+    def measurements(self, *, shrunk: int = 0) -> Iterator[Noisy]:
+        """All sums for inference, each over its own small marginal.
+
+        Counts of single columns, and those of pairs, are shrunk if these have `shrunk` columns at most:
+        single columns by what all their counts look like, pairs towards independence.
+        """
+        singles: dict[str, NDArray[np.float64]] = {}
+        for (by, columns), known in self._sums.items():
             values, precision = known.weighted / known.precision, known.precision
-            if shrunk and len(columns) == 1:
-                noise = 1 / np.sqrt(precision)
+            noise = 1 / np.sqrt(precision)
+            sure = noise
+            if len(columns) == 1 <= shrunk:
                 values, sure = shrink_counts(values, noise)
                 values *= self.total / max(float(values.sum()), 1.0)
+                singles[columns[0]] = values
+            elif len(columns) == 2 <= shrunk and by == columns and 0 < values.size <= _MOST_SHRUNK:
+                first, second = (singles[name] for name in columns)
+                predicted = np.outer(first, second).reshape(-1)[known.block.members] / self.total
+                values, sure = shrink_counts(values, noise, predicted)
+            if sure is not noise:
                 precision = 1 / np.clip(sure, _STIFFEST * noise, noise) ** 2
             most = float(precision.max())
             weights = np.sqrt(precision / most)
