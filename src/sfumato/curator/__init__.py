@@ -532,6 +532,7 @@ class Curator:
             costs=plan.costs,
             window=plan.table.window,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
+            packed=lambda: self._engine.packed(plan.table),
         )
 
     def _answer(

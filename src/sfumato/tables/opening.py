@@ -15,6 +15,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, BinaryIO
 from xml.etree.ElementTree import ParseError
@@ -110,6 +111,37 @@ def count_lines(path: Path) -> int | None:
     with _unpack(path) as file:
         lines = sum(not line.isspace() for line in file)
     return lines if _inner_name(path).endswith(_LINES) else max(0, lines - 1)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
+    return path.name.lower().endswith((".gz", ".zip", ".xlsx"))
+
+
+def check_whole(path: Path) -> None:
+    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told."""
+    status = path.stat()
+    _check_whole(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _check_whole(path: Path, _size: int, _changed: int) -> None:
+    """Unpacks a file up to the sum that it ends with; once, since it is asked before every charge."""
+    try:
+        if path.name.lower().endswith(".xlsx"):
+            with zipfile.ZipFile(path) as archive:
+                pieces = [archive.open(each) for each in archive.namelist()]
+        else:
+            pieces = [_unpack(path)]
+        for piece in pieces:
+            with piece:
+                while piece.read(2**20):
+                    pass
+    except UNREADABLE as error:
+        raise SourceError(
+            f"{path.name!r} is damaged: it cannot be unpacked to its end ({type(error).__name__}); copy it "
+            "again, or save it again where it comes from"
+        ) from None
 
 
 def _inner_name(path: Path) -> str:
