@@ -85,9 +85,14 @@ def find_delimiter(header: str, path: Path) -> str:
     return "," if is_spelled(path) else max(",;\t|", key=header.count)
 
 
+def has_lines(path: Path) -> bool:
+    """Whether the file holds JSON lines, packed or not."""
+    return _inner_name(path).endswith(_LINES)
+
+
 def is_spelled(path: Path) -> bool:
     """Whether the file is no text with separators, but opened as if it were."""
-    return _inner_name(path).endswith((*_LINES, ".xlsx"))
+    return path.name.lower().endswith(".xlsx") or has_lines(path)
 
 
 def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
@@ -101,7 +106,7 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     if path.name.lower().endswith(".xlsx"):
         return _stream(_spell_record(row) for row in spell_sheet(path))
     file = _unpack(path)
-    return _stream(_spell_lines(file, names), file) if _inner_name(path).endswith(_LINES) else file
+    return _stream(_spell_lines(file, names), file) if has_lines(path) else file
 
 
 def count_lines(path: Path) -> int | None:
@@ -110,7 +115,7 @@ def count_lines(path: Path) -> int | None:
         return None
     with _unpack(path) as file:
         lines = sum(not line.isspace() for line in file)
-    return lines if _inner_name(path).endswith(_LINES) else max(0, lines - 1)
+    return lines if has_lines(path) else max(0, lines - 1)
 
 
 def is_packed(path: Path) -> bool:
