@@ -247,7 +247,7 @@ class _Survey:
         forms = {question.form: question for question in questions}
         priced = {form: self._costs(question, price, delta) for form, question in forms.items()}
         costs = [cost for each in questions for cost in priced[each.form]]
-        return admits(part, self._spent, costs) and admits(self._report.budget, self._report.sums, costs)
+        return admits(part, self._spent, costs) and self._report.admits(costs)
 
     def _costs(self, question: _Question, price: Fraction, delta: Fraction) -> tuple[Cost, ...]:
         found = self.curator.sql(f"EXPLAIN {self._write(question, price, delta)}").price

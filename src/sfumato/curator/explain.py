@@ -15,7 +15,6 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sfumato.accounting import admits
 from sfumato.sql import (
     SIZES,
     Answer,
@@ -51,7 +50,7 @@ def explain_plans(
     `more` is added to the text, `free` is the answer that follows from earlier ones, if there is one.
     """
     costs = tuple(cost for plan in plans for cost in plan.costs)
-    admitted = admits(report.budget, report.sums, costs)
+    admitted = report.admits(costs)
     tables = plans[0].relation.tables
     known = len(tables) == 1 and bool(report.entries)
     likely = find_released_size(report, open_ledger(), tables[0]) if known else None
