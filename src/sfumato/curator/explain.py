@@ -21,7 +21,7 @@ from sfumato.sql import (
     Price,
     expected_errors,
     explain_query,
-    note_individuals,
+    note_conditions,
     note_noise,
     sum_records,
 )
@@ -65,7 +65,7 @@ def explain_plans(
         for plan, found in zip(plans, errors, strict=True)
     )
     bought = not stored and free is None
-    noted = ((*note_individuals(plan), *note_noise(plan, likely)) for plan in plans)
+    noted = ((*note_conditions(plan), *note_noise(plan, likely)) for plan in plans)
     notes = tuple(note for each in noted for note in each) if bought else ()
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:
