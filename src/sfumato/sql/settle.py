@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.schema import quote_key
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
 from sfumato.sql.hints import find_misspelt
@@ -220,7 +221,7 @@ def _refuse_text_order(node: exp.Expr, beside: exp.Expr, relation: Relation) -> 
         raise refuse(
             f"{name!r} is text, and {node.name[:40]!r} would be compared with it letter by letter, not as a "
             "date; describe the column in the project file, such as "
-            f'{name} = {{ range = ["2019-01-01", "2025-12-31"], format = "%m/%d/%Y" }}, and write '
+            f'{quote_key(name)} = {{ range = ["2019-01-01", "2025-12-31"], format = "%m/%d/%Y" }}, and write '
             "DATE '2025-01-31'"
         )
 

@@ -287,6 +287,8 @@ def _find_kind(table: Table, name: str, stored: Mapping[str, str]) -> str:
             return "integer" if kind == "integer" else "number"
         case None if column.bounds is not None and kind == "text":
             return "number"
+        case None if column.dates is not None or column.format is not None:
+            return "date"  # also what a text file writes
     return kind
 
 
