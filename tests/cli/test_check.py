@@ -5,6 +5,7 @@ from functools import partial
 
 import sfumato as sf
 from helpers.cli import invoke
+from helpers.projects import write_project
 
 run = partial(invoke, "check", code=None)
 
@@ -31,3 +32,21 @@ def test_a_recipe_that_asks_as_it_goes_has_no_curve(project, tmp_path):
     result = run(tmp_path / "rows.toml", "--project", project, "--picture", tmp_path / "curve.svg")
     assert isinstance(result.exception, sf.RecipeError)
     assert not (tmp_path / "curve.svg").exists()
+
+
+def test_dates_of_a_text_file_are_to_be_looked_at_before_they_are_paid(tmp_path):
+    (tmp_path / "t.csv").write_text("seen,born\n03/04/2020,03/04/1980\n")
+    columns = {"month": {"from": "seen", "period": "month"}}
+    columns["year"] = {"from": "born", "period": "year", "range": [1900, 2025], "format": "%m/%d/%Y"}
+    project = write_project(tmp_path, columns, source="t.csv")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('recipe = "cell-counts"\ntable = "t"\nby = ["month", "year"]\nepsilon = 1\n')
+    told = run(recipe, "--project", project)
+    assert "month of t: only dates written as 2025-01-31 are read; `sfumato doctor`" in told.stderr
+    (noted,) = json.loads(run(recipe, "--project", project, "--json").stdout)["notes"]
+    assert noted in told.stderr.replace("\n", " ")
+    # No record says whether it is told.
+    (tmp_path / "t.csv").write_text("seen,born\n2020-03-04,03/04/1980\n")
+    assert run(recipe, "--project", project).stderr == told.stderr
+    recipe.write_text('recipe = "cell-counts"\ntable = "t"\nby = ["year"]\nepsilon = 1\n')
+    assert "doctor" not in run(recipe, "--project", project).stderr

@@ -66,6 +66,24 @@ def test_a_mended_description_reads_everything(folder):
     assert (fee["inside"], fee["outside"], fee["unread"]) == (20, 1, 0)
 
 
+def test_what_lies_beyond_a_range_or_bounds_is_counted(tmp_path):
+    days = [f"2025-{each + 1:02}-28" for each in range(12)]
+    lines = ["seen,fee,day", *(f"{day},{place * 10},{place + 1}/2/2025" for place, day in enumerate(days))]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, ",,"]))
+    columns = {
+        "seen": {"range": ["2025-03-01", "2025-12-28"]},
+        "fee": {"bounds": [0, 100]},
+        "day": {"range": ["2025-01-01", "2025-12-31"]},
+    }
+    (tmp_path / "sfumato.toml").write_text(project_text(columns, source="t.csv"))
+    (table,) = json.loads(run(tmp_path, "--json").stdout)["tables"]
+    seen, fee, day = table["columns"]
+    assert (seen["missing"], seen["outside"], seen["inside"]) == (1, 2, 10)
+    assert seen["advice"] == "15% of the records lie beyond it: widen it"
+    assert (fee["missing"], fee["outside"], fee["inside"]) == (1, 1, 11)
+    assert (day["unread"], day["advice"]) == (12, 'format = "%m/%d/%Y" reads 12 of them')
+
+
 def test_every_output_says_that_it_is_internal(folder):
     done = run(folder)
     assert "INTERNAL" in done.stdout

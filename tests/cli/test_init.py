@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,10 +94,15 @@ def test_slips_cost_nothing(folder, arguments, code, message):
     assert not (folder / "ledger.db").exists()
 
 
-def test_json_lines_and_sheets_are_drafted_from_the_records_too(tmp_path):
+@pytest.mark.parametrize("name", ["people.jsonl", "people.zip"])
+def test_json_lines_are_drafted_from_the_records_too_packed_or_not(tmp_path, name):
     lines = "".join(f'{{"who": "p{place}", "region": "{"abc"[place % 3]}"}}\n' for place in range(900))
-    (tmp_path / "people.jsonl").write_text(lines)
-    arguments = ("init", "people.jsonl", "--epsilon", "50", "--unit", "who", "--max-records", "1")
+    if name == "people.zip":
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("people.jsonl", lines)
+    else:
+        (tmp_path / name).write_text(lines)
+    arguments = ("init", name, "--epsilon", "50", "--unit", "who", "--max-records", "1")
     found = run_main(*arguments, "--budget", "60", cwd=tmp_path)
     assert 'region = { values = ["a", "b", "c"]' in found.stdout
     assert "the keys of the first line were taken for the names" in found.stderr

@@ -255,3 +255,17 @@ def test_what_is_completed(text, start, candidates):
     assert found[0] == start
     assert [each for each in found[1] if each in candidates] == candidates
     assert len(found[1]) == len(candidates) or "WHERE S" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "candidates"),
+    [
+        ("SELECT Dea", 7, ['"Death City"', '"Death County"']),
+        ('SELECT "Death Co', 7, ['"Death County"']),
+        ("SELECT COUNT(*) FROM dru", 21, ['"drug-deaths"']),
+        ('SELECT COUNT(*) FROM "dr', 21, ['"drug-deaths"']),
+    ],
+)
+def test_names_that_need_quotes_are_completed_with_them(text, start, candidates):
+    names = Vocabulary(tables={"drug-deaths": ("Death City", "Death County", "sex")})
+    assert complete(text, names) == (start, candidates)

@@ -20,8 +20,10 @@ ALLOWED = {
     "init people.csv --codebook codes.csv": set(),
     "init people.parquet": {"numpy", "pyarrow"},
     "check counts.toml": {"duckdb", "numpy", "pyarrow"},  # encodes no record, to know that it can
-    "verify out": {"numpy", "pandas", "pyarrow"},  # Arrow loads pandas where it is installed
-    "report out --force": {"jinja2", "numpy", "pandas", "pyarrow"},
+    "verify out": {"numpy", "pyarrow"},  # not pandas, which Arrow loads where it is installed, if it is let
+    "report out --force": {"jinja2", "numpy", "pyarrow"},
+    "report rows --force": {"jinja2", "numpy", "pyarrow"},
+    "describe": {"duckdb", "numpy", "pyarrow", "sqlglot"},  # it answers as the statement DESCRIBE does
 }
 LOOK = (
     "import json, os, sys\n"
@@ -60,13 +62,16 @@ def folder(tmp_path_factory):
     pyarrow.parquet.write_table(pyarrow.csv.read_csv(people), folder / "people.parquet")
     (folder / "codes.csv").write_text("column,type\nregion,text\nmonth,integer\n")
     (folder / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 2\n[tables.people]\nsource = "people.csv"\nunit = "row"\n'
+        '[budget]\nepsilon = 4\ndelta = 1e-6\n[tables.people]\nsource = "people.csv"\nunit = "row"\n'
         '[tables.people.columns]\nregion = { values = ["a", "b"] }\nmonth = { range = [1, 12] }\n'
     )
     (folder / "counts.toml").write_text(
         'recipe = "cell-counts"\ntable = "people"\nby = ["region", "month"]\nepsilon = 1\n'
     )
-    sfumato.open(folder / "sfumato.toml").release(folder / "counts.toml", out=folder / "out")
+    (folder / "rows.toml").write_text('recipe = "tree"\ntable = "people"\nepsilon = 1\ndelta = 1e-6\n')
+    curator = sfumato.open(folder / "sfumato.toml")
+    curator.release(folder / "counts.toml", out=folder / "out")
+    curator.release(folder / "rows.toml", out=folder / "rows")
     return folder
 
 

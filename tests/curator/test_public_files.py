@@ -1,7 +1,9 @@
 """No recipe reads the private records as a public table, whatever they are called."""
 
+import gzip
 import hashlib
 import os
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,6 +52,23 @@ def test_the_records_are_not_public_by_another_name(tmp_path, source, name):
     curator.check(RECIPES[name](str(tmp_path / "other" / "part-1.parquet")), epsilon=1, delta=1e-6)
 
 
+def test_a_guide_packed_in_another_way_is_still_the_records(tmp_path):
+    (tmp_path / "sfumato.toml").write_text(PROJECT.format(source="t.csv.gz"))
+    records = b"person,place,fare\n" + b"1,0,3.0\n2,1,12.0\n" * 200
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(records, 9))
+    (tmp_path / "quick.csv.gz").write_bytes(gzip.compress(records, 1))
+    (tmp_path / "plain.csv").write_bytes(records)
+    (tmp_path / "other.csv.gz").write_bytes(gzip.compress(records + b"3,2,7.5\n", 9))
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(records, 9)[:-9])
+    curator = sf.open(tmp_path / "sfumato.toml")
+    for name in ("quick.csv.gz", "plain.csv"):
+        with pytest.raises(sf.RecipeError, match="is a copy of the source of table 't'"):
+            curator.check(RECIPES["a guide"](str(tmp_path / name)), epsilon=1, delta=1e-6)
+    curator.check(RECIPES["a guide"](str(tmp_path / "other.csv.gz")), epsilon=1, delta=1e-6)
+    with pytest.raises(sf.SfumatoError, match=r"cut\.csv\.gz"):
+        curator.check(RECIPES["a guide"](str(tmp_path / "cut.csv.gz")), epsilon=1, delta=1e-6)
+
+
 RECORDS = "person,place\n1,a\n2,b\n3,a\n"
 TABLE = project_text(
     {},
@@ -71,6 +90,8 @@ SPELLINGS = {
     "a hard link": "hard.csv",
     "a linked folder": "linked/part-1.csv",
     "a copy": "copy.csv",
+    "a packed copy": "copy.csv.gz",
+    "a copy in an archive": "copy.zip",
 }
 
 
@@ -84,6 +105,9 @@ def folder(tmp_path):
     (folder / "hard.csv").hardlink_to(folder / "part-1.csv")
     (folder / "linked").symlink_to(folder)
     (folder / "copy.csv").write_text(RECORDS)
+    (folder / "copy.csv.gz").write_bytes(gzip.compress(RECORDS.encode(), 1))
+    with zipfile.ZipFile(folder / "copy.zip", "w") as archive:
+        archive.writestr("part.csv", RECORDS)
     (folder / "other.csv").write_text("place,name\na,Altona\nb,Barmbek\n")
     return folder
 

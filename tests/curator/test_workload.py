@@ -1,5 +1,6 @@
 """Workloads: statements planned together cost what was said, and err as was expected."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.accounting import Cost, Ledger, admits
+from sfumato.schema.part import Window
 from sfumato.sql.workload import divide_epsilon
 
 COLUMNS = {
@@ -141,3 +144,32 @@ def test_sums_that_follow_from_a_mean_alone_are_found(curator):
     assert len(workload.purchases) == 1
     total, mean, count = (answer.table.column(0)[0].as_py() for answer in workload.buy())
     assert total == pytest.approx(mean * count, rel=1e-3)
+
+
+def test_what_is_expected_looks_at_every_period_that_a_ledger_was_charged_for(tmp_path):
+    (tmp_path / "t.csv").write_text("name,kind\n" + "x,a\ny,b\n" * 50)
+    curator = sf.open(
+        write_project(tmp_path, {"kind": {"values": ["a", "b"]}}, source="t.csv", epsilon=3, delta=1e-6)
+    )
+    text = "name, COUNT(*) AS n FROM t GROUP BY name"
+    costs = curator.sql(f"EXPLAIN DP-SELECT 0.5 DELTA 2e-8 {text}").price.costs
+    (chosen,) = (cost for cost in costs if cost.kind == "selection")
+    ledger = Ledger(curator.ledger_path, curator.budget().budget)
+    # The first period has least left of epsilon, the second of what labels may fail with.
+    for period, cost in (
+        ("a", Cost(kind="pure", scale=Fraction(2), unit="row")),
+        ("b", replace(chosen, delta=Fraction(498, 10**10))),
+    ):
+        ledger.charge(
+            description={}, plan_digest=period, table="t", table_version="v", costs=(cost,),
+            window=Window(axis="month of t: 1", periods=frozenset(period)),
+        )  # fmt: skip
+    report = curator.budget()
+    assert report.beside
+    assert admits(report.budget, report.sums, costs)
+    price = curator.sql(f"EXPLAIN DP-SELECT 0.5 DELTA 2e-8 {text}").price
+    assert not price.admitted
+    assert curator.sql("EXPLAIN DP-SELECT 0.5 COUNT(*) FROM t").price.admitted
+    assert not curator.sql_workload([f"SELECT {text}"], epsilon=0.5, delta=2e-8).admitted
+    with pytest.raises(sf.BudgetExceeded):
+        curator.sql(f"DP-SELECT 0.5 DELTA 2e-8 {text}")

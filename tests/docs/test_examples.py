@@ -110,8 +110,8 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, ca
             assert answer.splitlines()[0].startswith("clinic,visits,visits_low,visits_high,people")
             assert {line.split(",")[0] for line in answer.splitlines()[1:]} == {"North", "South", "Harbour"}
     assert set(languages) == {"sh", "toml", "python", "sql"}, "a block that no test runs"
-    assert commands[:5] == ["init", "check", "release", "verify", "budget"]
-    assert commands[5:] == ["release", "sql", "report", "score", "user", "serve"]
+    assert commands[:6] == ["init", "doctor", "check", "release", "verify", "budget"]
+    assert commands[6:] == ["release", "sql", "report", "score", "user", "serve"]
     assert capsys.readouterr().out == "True\n['clinic', 'count'] 2.5\n"
     for file in ("table.csv", "table.parquet", "measurements.parquet", "certificate.json", "writeup.md"):
         assert (tmp_path / "out" / file).is_file()

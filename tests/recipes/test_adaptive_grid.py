@@ -14,7 +14,7 @@ import pytest
 
 import sfumato as sf
 from helpers.asking import cells
-from helpers.projects import project_text
+from helpers.projects import project_text, write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
@@ -408,6 +408,19 @@ def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
 def test_what_cannot_be_is_refused(options, match):
     with pytest.raises(RecipeError, match=match):
         recipe(**options)
+
+
+def test_identifiers_over_millions_of_values_are_refused_before_a_charge(tmp_path):
+    (tmp_path / "t.csv").write_text("person,place\np,1\n")
+    columns = {"place": {"range": [1, 6_000_000]}}
+    curator = sf.open(
+        write_project(tmp_path, columns, source="t.csv", unit="person", max_records=200, delta=1e-5)
+    )
+    made = AdaptiveGrid(table="t", outer=[["place"]], identifiers={"column": "place", "values": 2})
+    # 23 numbers of records up to 200 are told apart, and every place is counted by itself, too.
+    with pytest.raises(RecipeError, match="at least 144,000,000 values are asked for"):
+        curator.release(made, epsilon=1, delta="1e-6")
+    assert not (tmp_path / "ledger.db").exists()
 
 
 def test_options_that_are_not_given_are_not_in_the_record():

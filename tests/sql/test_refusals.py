@@ -157,3 +157,26 @@ def test_names_of_columns_that_nobody_described_are_never_offered(curator):
 @pytest.mark.parametrize("condition", ["clinic LIKE 'Nroth'", "clinic = 'Elsewhere'", "mood = 'Elatde'"])
 def test_other_values_may_be_asked_for_and_drafted_ones_are_not_told(curator, condition):
     assert "North" not in str(curator.sql(f"EXPLAIN {COUNT} WHERE {condition}"))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["ward >= '06/01/2020'", "'31.12.25' > ward", "ward BETWEEN '2020-01-01' AND '1-Jan-2021 8:00'"],
+)
+def test_dates_are_not_put_into_the_order_of_their_letters(curator, condition):
+    spent = curator.budget().spent
+    with pytest.raises(
+        sf.UnsupportedQuery, match=r"'ward' is text, .* describe the column in the project file"
+    ):
+        curator.sql(f"{COUNT} WHERE {condition}")
+    assert curator.budget().spent == spent
+    # As text they may well be what is asked for, and so may text in its own order.
+    for other in ("ward = '06/01/2020'", "ward > 'b12/1/2020'", "ward < '12/1'"):
+        assert not curator.sql(f"EXPLAIN {COUNT} WHERE {other}").notes
+
+
+@pytest.mark.parametrize("condition", ["ward >= '2025-02-01'", "ward BETWEEN '2025-01-01' AND '2025-02-01'"])
+def test_what_compares_text_with_a_date_says_so_before_it_is_paid(curator, condition):
+    (note,) = curator.sql(f"EXPLAIN {COUNT} WHERE {condition}").notes
+    assert note.startswith("ward is text and is compared letter by letter")
+    assert not curator.sql(f"EXPLAIN {COUNT} WHERE visited >= '2025-02-01'").notes

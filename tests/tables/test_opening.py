@@ -238,6 +238,43 @@ def test_damaged_files_and_other_encodings_are_refused_before_a_charge(name, tmp
     assert not (tmp_path / "ledger.db").exists()
 
 
+def spend_on(curator, how, *, epsilon=1):
+    recipe = sf.recipes.CellCounts(table="t", by=("fee",))
+    asks = {
+        "release": lambda: curator.release(recipe, epsilon=epsilon),
+        "statement": lambda: curator.sql(f"DP-SELECT {epsilon} COUNT(*) FROM t"),
+    }
+    return asks[how]()
+
+
+@pytest.mark.parametrize("how", ["release", "statement"])
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.zip", "t.xlsx"])
+def test_a_packed_file_that_is_damaged_behind_its_header_is_refused_before_a_charge(name, how, tmp_path):
+    many = [{**ROWS[0], "region": str(each) * 500} for each in range(1_200)]
+    path = write_as(tmp_path, name, many)
+    if name == "t.zip":
+        write_zip(path, **{"t.csv": spell_csv(many)})
+    (tmp_path / "sfumato.toml").write_text(
+        f'[budget]\nepsilon = 2\n[tables.t]\nsource = "{name}"\nunit = "row"\n[tables.t.columns]\n'
+        'fee = { values = ["7"] }\n'
+    )
+    whole = path.read_bytes()
+    # A digit of a late record; where all is packed small, of the sum at the end.
+    place = len(whole) - 8 if name.endswith(".gz") else whole.rindex(b"1199") + 1
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    curator = sf.open(tmp_path / "sfumato.toml")
+    with pytest.raises(SourceError, match="is damaged: it cannot be unpacked to its end") as refused:
+        spend_on(curator, how)
+    assert "119" not in str(refused.value)
+    # What does not fit is refused without a look at the file.
+    with pytest.raises(sf.BudgetExceeded):
+        spend_on(curator, how, epsilon=3)
+    assert curator.budget().spent == 0
+    path.write_bytes(whole)
+    assert spend_on(curator, how) is not None
+    assert curator.budget().spent == 1
+
+
 @pytest.mark.parametrize("first", ['{"a": 1}', "{}", '{"A": 1, "a": 2}', '{"a": 1, "": 2}'])
 def test_no_record_says_which_columns_a_table_has_that_names_none(tmp_path, first):
     (tmp_path / "t.jsonl").write_text(f'{first}\n{{"b": 2}}\n')

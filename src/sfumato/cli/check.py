@@ -116,3 +116,5 @@ def show_check(result: Check) -> None:
         shares = ", ".join(f"{part.name} {float(part.share):.0%}" for part in result.plan.parts)
         say(f"  parts      {shares} of the people: each may be asked for all of it, and it is charged once")
     say(f"  budget     epsilon {record['left']} left; this release {result.verdict}; nothing was spent")
+    for each in result.notes:
+        note(each)

@@ -50,25 +50,32 @@ def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
     (21, ['trips'])
     >>> complete("SELECT COUNT(*) FROM trips WHERE zone = 'o", trips)
     (40, ["'old town'"])
+    >>> complete("select de", Vocabulary(tables={"t": ("Death City", "deaths")}))
+    (7, ['"Death City"', 'deaths'])
     """
     if text.lstrip().startswith("."):
         return _complete_command(text, vocabulary)
     if text.count("'") % 2:
         start = text.rindex("'")
         return start, _complete_value(text[:start], text[start + 1 :], vocabulary)
+    columns = [column for name in _named_tables(text, vocabulary) for column in vocabulary.tables[name]]
+    if text.count('"') % 2:
+        start = text.rindex('"')
+        names = vocabulary.tables if _BEFORE_TABLE.search(text[:start]) else dict.fromkeys(columns)
+        return start, [_quote(name) for name in _starting(text[start + 1 :], names)]
     found = _WORD.search(text)
     start = found.start() if found is not None else len(text)
     word, before = text[start:], text[:start]
     if _BEFORE_TABLE.search(before):
-        return start, _starting(word, vocabulary.tables)
+        return start, _spell(_starting(word, vocabulary.tables))
     table, dot, part = word.rpartition(".")
     if dot:
-        return start + len(table) + 1, _starting(part, _fold(vocabulary.tables).get(table.lower(), ()))
-    named = _named_tables(text, vocabulary)
-    columns = dict.fromkeys(column for name in named for column in vocabulary.tables[name])
+        listed = _fold(vocabulary.tables).get(table.lower(), ())
+        return start + len(table) + 1, _spell(_starting(part, listed))
     lower = word.islower()
     spoken = [each.lower() if lower else each for each in (*FUNCTIONS, *KEYWORDS)]
-    return start, [*_starting(word, columns), *(_starting(word, spoken) if word else ())]
+    offered = _spell(_starting(word, dict.fromkeys(columns)))
+    return start, [*offered, *(_starting(word, spoken) if word else ())]
 
 
 def read_vocabulary(
@@ -115,6 +122,15 @@ def _named_tables(text: str, vocabulary: Vocabulary) -> list[str]:
     """The tables that a statement names; all of them if it names none yet."""
     words = set(re.findall(r"\w+", text.lower()))
     return [name for name in vocabulary.tables if name.lower() in words] or list(vocabulary.tables)
+
+
+def _spell(names: Iterable[str]) -> list[str]:
+    """Names as a statement has them: in quotes where they need them."""
+    return [name if re.fullmatch(r"[^\W\d]\w*", name) else _quote(name) for name in names]
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _starting(word: str, names: Iterable[str]) -> list[str]:

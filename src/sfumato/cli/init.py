@@ -51,7 +51,8 @@ def init(
     """
     from sfumato.curator import describe_source
     from sfumato.schema import draft_project, merge_known, read_codebook
-    from sfumato.tables import TEXT_FILES
+    from sfumato.schema.project import match_files
+    from sfumato.tables.opening import TEXT_FILES, has_lines
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)
@@ -105,7 +106,7 @@ def init(
         print_json({"source": source, "columns": kinds, "project": text})
         return
     say(text.removesuffix("\n"))
-    if ".jsonl" in source.lower() or ".ndjson" in source.lower():
+    if any(map(has_lines, match_files(folder / source))):
         note("the keys of the first line were taken for the names of the columns; add what other lines have")
     elif source.lower().endswith(TEXT_FILES):
         odd = sum(re.fullmatch(r"[-+\d.,:/ ]+", name) is not None for name in kinds)

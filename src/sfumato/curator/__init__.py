@@ -29,8 +29,9 @@ from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.pages.progress import show_stages
-from sfumato.schema import Project, Table, read_project, refuse_private_file
+from sfumato.schema import Period, Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
+from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +71,19 @@ class Check:
         if self.begun:
             return "was begun before and is finished free of charge"
         return "fits" if self.admitted else "does NOT fit"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth a look before it is paid, by public facts: a text file may write dates in any way."""
+        table = self.plan.table
+        columns = [table.columns[name] for name in self.plan.columns if name in table.columns]
+        dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
+        if not dated or not table.source.lower().endswith(TEXT_FILES):
+            return ()
+        return (
+            f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
+            "`sfumato doctor` shows how many are, and which format reads the others",
+        )
 
     def __repr__(self) -> str:
         recipe = self.plan.recipe
@@ -135,6 +149,7 @@ class Check:
             "admitted": self.admitted,
             "answered": self.answered,
             "begun": self.begun,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
 
@@ -532,6 +547,7 @@ class Curator:
             costs=plan.costs,
             window=plan.table.window,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
+            packed=lambda: self._engine.packed(plan.table),
         )
 
     def _answer(

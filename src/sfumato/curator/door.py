@@ -20,9 +20,12 @@ from sfumato import noise as system_noise
 from sfumato.accounting import describe_costs, read_epsilon
 from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
 from sfumato.exact import format_short
+from sfumato.tables.opening import check_whole
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Cost, Entry, Ledger
+    from pathlib import Path
+
+    from sfumato.accounting import BudgetReport, Cost, Entry, Ledger
     from sfumato.noise import NoiseSource
     from sfumato.schema.part import Window
 
@@ -39,7 +42,7 @@ class Bill:
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
     of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it. With
     `part_of`, a charge was made before that has paid for this one, too, and there are no costs. `window` is
-    that of the table: the periods that are read of it.
+    that of the table: the periods that are read of it. `packed` gives the files that must be whole.
     """
 
     digest: str
@@ -53,6 +56,7 @@ class Bill:
     former: str | None = None
     part_of: Entry | None = None
     window: Window | None = None
+    packed: Callable[[], tuple[Path, ...]] = tuple
 
 
 class Charged:
@@ -153,6 +157,11 @@ def open_charge(
             )
         prepare()
         _refuse_beyond(bill, ledger)
+        packed = bill.packed()
+        # How long it takes tells how large they are: nobody waits for it whose charge does not fit.
+        if packed and all(report.admits(bill.costs) for report in _report(bill, ledger)):
+            for path in packed:
+                check_whole(path)
         progress("charging the ledger")
         entry = ledger.charge(
             description=bill.description,
@@ -213,17 +222,19 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
     Every step is compared again when it is charged: others may spend meanwhile.
     """
     _refuse_beyond(bill, ledger)
-    reports = [ledger.report(bill.window)]
-    share = None if bill.asked_by is None else ledger.report_share(bill.asked_by, bill.window)
-    if share is not None:
-        reports.append(share)
-    for report in reports:
+    for report in _report(bill, ledger):
         if not report.admits(bill.costs):
             raise BudgetExceeded(
                 f"this may cost up to {describe_costs(bill.costs, report.budget.delta)}, and epsilon "
                 f"{report.left} is left. Nothing more was spent; state a smaller epsilon as the most",
                 left=report.left,
             )
+
+
+def _report(bill: Bill, ledger: Ledger) -> list[BudgetReport]:
+    """What is left of the budget, and of the share of who asks if they have one."""
+    share = None if bill.asked_by is None else ledger.report_share(bill.asked_by, bill.window)
+    return [ledger.report(bill.window), *([] if share is None else [share])]
 
 
 def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:

@@ -26,8 +26,9 @@ from sfumato.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_column, parse_project
 from sfumato.schema.draft import MISSING, describe_column, is_text_file
-from sfumato.schema.project import find_private
+from sfumato.schema.project import find_private, match_files
 from sfumato.sql import Answer
+from sfumato.tables.opening import has_lines
 from sfumato.tables.profile import find_edges, profile_table
 
 # Of epsilon: for the kinds of columns, and with what they hold. The rest is for numbers among texts.
@@ -144,7 +145,7 @@ def draft_privately(
     if is_text_file(source):
         # The first line of a text file counts as names once one of them is known; here its steward says so.
         # JSON lines have no such line, and no columns but those that are named.
-        named = asked if ".jsonl" in source.lower() or ".ndjson" in source.lower() else asked[:1]
+        named = asked if any(map(has_lines, match_files(folder / source))) else asked[:1]
         description["columns"] = {f"{name} is a name": {"from": name, "values": ["-"]} for name in named}
     document = {"budget": {"epsilon": budget, "delta": delta}, "tables": {table: description}}
     survey = _Survey(
@@ -246,7 +247,7 @@ class _Survey:
         forms = {question.form: question for question in questions}
         priced = {form: self._costs(question, price, delta) for form, question in forms.items()}
         costs = [cost for each in questions for cost in priced[each.form]]
-        return admits(part, self._spent, costs) and admits(self._report.budget, self._report.sums, costs)
+        return admits(part, self._spent, costs) and self._report.admits(costs)
 
     def _costs(self, question: _Question, price: Fraction, delta: Fraction) -> tuple[Cost, ...]:
         found = self.curator.sql(f"EXPLAIN {self._write(question, price, delta)}").price

@@ -15,14 +15,13 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sfumato.accounting import admits
 from sfumato.sql import (
     SIZES,
     Answer,
     Price,
     expected_errors,
     explain_query,
-    note_individuals,
+    note_conditions,
     note_noise,
     sum_records,
 )
@@ -51,7 +50,7 @@ def explain_plans(
     `more` is added to the text, `free` is the answer that follows from earlier ones, if there is one.
     """
     costs = tuple(cost for plan in plans for cost in plan.costs)
-    admitted = admits(report.budget, report.sums, costs)
+    admitted = report.admits(costs)
     tables = plans[0].relation.tables
     known = len(tables) == 1 and bool(report.entries)
     likely = find_released_size(report, open_ledger(), tables[0]) if known else None
@@ -66,7 +65,7 @@ def explain_plans(
         for plan, found in zip(plans, errors, strict=True)
     )
     bought = not stored and free is None
-    noted = ((*note_individuals(plan), *note_noise(plan, likely)) for plan in plans)
+    noted = ((*note_conditions(plan), *note_noise(plan, likely)) for plan in plans)
     notes = tuple(note for each in noted for note in each) if bought else ()
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:

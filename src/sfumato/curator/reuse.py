@@ -18,8 +18,8 @@ from sfumato.sql import (
     describe_scales,
     finish_query,
     note_bounds,
+    note_conditions,
     note_counts,
-    note_individuals,
     note_selection,
     read_statement,
     unpack_noisy,
@@ -178,7 +178,7 @@ def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) ->
         repeated=spent == 0,
         scales=describe_scales(plan),
         notes=(
-            *note_individuals(plan),
+            *note_conditions(plan),
             *note_bounds(plan),
             *note_selection(plan),
             *note_counts(plan, noisy),

@@ -182,6 +182,7 @@ def publish_score(
                 costs=(question.cost,) * len(question.releases),
                 window=table.window,
                 version=lambda secret: engine.version(table, secret=secret),
+                packed=lambda: engine.packed(table),
             ),
             ledger=open_ledger(),
             noise=noise,

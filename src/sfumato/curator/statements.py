@@ -591,6 +591,9 @@ class Desk:
                 tables=", ".join(plan.relation.tables),
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
+                packed=lambda: tuple(
+                    path for name in plan.relation.tables for path in self.engine.packed(self._tables[name])
+                ),
                 units=self._units(plan),
                 asked_by=self.asked_by,
                 at_most=None if self.at_most is None else self.at_most - spent,

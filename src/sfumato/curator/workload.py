@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
+from sfumato.accounting import max_mu, mu_to_epsilon
 from sfumato.errors import BudgetExceeded, RecipeError, UnsupportedQuery
 from sfumato.exact import format_short
 from sfumato.sql import expected_errors, read_statement, selects_rows
@@ -152,10 +152,6 @@ def plan_workload(
     if delta > 0:
         shares = _divide_gaussian(purchases, make, epsilon, delta) or shares
     plans = [make.plan(each.text, part) for each, part in zip(purchases, shares, strict=True)]
-    report = desk.report()
-    sums = report.sums
-    for plan in plans:
-        sums = add_costs(sums, plan.costs)
     measured = [(plan, question) for plan in plans if (question := desk.question(plan)) is not None]
     alone = {
         each.numbers[0]: plan for each, plan in zip(purchases, plans, strict=True) if each.aggregate is None
@@ -170,7 +166,7 @@ def plan_workload(
             for each, part, plan in zip(purchases, shares, plans, strict=True)
         ),
         statements=tuple(_expect(each, measured, alone.get(each.number)) for each in wanted),
-        admitted=admits(report.budget, sums),
+        admitted=desk.report().admits(cost for plan in plans for cost in plan.costs),
         _buy=lambda: _buy(workload, wanted, purchases, shares, make, progress=progress),
     )
     return workload

@@ -29,11 +29,14 @@ from sfumato.schema import IntegerRange, Table, Tuples, Values, cap_records
 from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from sfumato.engines.source import Stored
+    from sfumato.schema import PublicTable
 
 
 LARGEST_MARGINAL = 2**27
@@ -145,6 +148,10 @@ class CountingEngine(ABC):
     @abstractmethod
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts: sizes, the source, its columns and types. Reads no record."""
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The files of a table that must be unpacked to know whether they are damaged."""
+        return ()
 
     @abstractmethod
     def version(self, table: Table, *, secret: bytes) -> str:

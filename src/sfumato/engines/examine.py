@@ -141,7 +141,9 @@ def _examine_column(
         advice = "texts were cut or mended: see encoding and text_limit"
     elif not inside and read:
         advice = "no value is in its domain: compare the spelling of its values"
-    elif column.outside == "drop" and read - inside > _MANY * records:
+    elif read - inside > _MANY * records and column.domain is None:
+        advice = f"{(read - inside) / records:.0%} of the records lie beyond it: widen it"
+    elif read - inside > _MANY * records and column.outside == "drop":
         advice = f'{(read - inside) / records:.0%} of the records are dropped: widen it, or outside = "other"'
     return ColumnFit(
         name=column.name,
@@ -155,7 +157,7 @@ def _examine_column(
 
 
 def _others(column: Column) -> list[Column]:
-    if isinstance(column.domain, Period) or column.calendar is not None:
+    if isinstance(column.domain, Period) or column.calendar is not None or column.dates is not None:
         return [replace(column, format=each) for each in DATE_FORMATS if each != column.format]
     if isinstance(column.domain, (Bins, IntegerRange)) or column.bounds is not None:
         return [replace(column, decimal="," if column.decimal == "." else ".")]
@@ -172,14 +174,20 @@ def _count_read(
         for part in column.stored
     )
     value = value_column(column, fetched.columns)
-    code = "NULL"
-    if column.domain is not None:
+    code = value
+    if column.dates is not None:
+        first, last = column.dates
+        code = f"CASE WHEN CAST({value} AS DATE) BETWEEN DATE '{first}' AND DATE '{last}' THEN 1 END"
+    elif column.bounds is not None and column.domain is None:
+        low, high = map(float, column.bounds)
+        code = f"CASE WHEN {value} BETWEEN {low!r} AND {high!r} THEN 1 END"
+    elif column.domain is not None:
         plain = replace(column, outside="drop", missing_label=None)
         connection.execute("DROP TYPE IF EXISTS listed")
         create_list_type(connection, plain, "listed")
         code = encode_column(plain, fetched.columns, list_type="listed")
     ((missing, read, inside),) = connection.execute(
         f"SELECT count(*) FILTER ({absent}), count(*) FILTER (NOT ({absent}) AND ({value}) IS NOT NULL), "
-        f"count(*) FILTER (({code}) IS NOT NULL) FROM stored"
+        f"count(*) FILTER (NOT ({absent}) AND ({code}) IS NOT NULL) FROM stored"
     ).fetchall()
-    return missing, read, inside if column.domain is not None else read
+    return missing, read, inside

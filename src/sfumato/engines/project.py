@@ -17,6 +17,7 @@ from sfumato.engines.sealed import Sealed, needed_columns
 from sfumato.errors import SourceError
 from sfumato.schema import PublicTable, Table, cap_records
 from sfumato.schema.table import find_place
+from sfumato.tables.opening import is_packed
 
 if TYPE_CHECKING:
     from sfumato.engines.base import Fetched, TrueCounts
@@ -75,6 +76,12 @@ class ProjectEngine(DuckDBEngine):
                 f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
             )
         (super().check if server is None else server.check)(table, marginals)
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The packed files of a table, and of those that its references lead to."""
+        tables = [table] if isinstance(table, PublicTable) else list_chain(table)
+        files = [path for each in tables if not self._find_server(each) for path in self._find(each).paths]
+        return tuple(path for path in files if is_packed(path))
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest, as the engine of the table's place makes it."""

@@ -23,6 +23,7 @@ from sfumato.tables.opening import (
     advise_format,
     count_lines,
     find_delimiter,
+    has_lines,
     is_spelled,
     read_header,
 )
@@ -301,7 +302,7 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tupl
         )
     delimiter = find_delimiter(first, paths[0])
     names = next(csv.reader([first], delimiter=delimiter), [])
-    if not names and paths[0].name.lower().endswith((".jsonl", ".ndjson")):
+    if not names and has_lines(paths[0]):
         raise SourceError(f'{name}: no line of it is a JSON object, such as {{"age": 61}}')
     if not names or len(set(names)) != len(names) or not all(names):
         raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")

@@ -25,6 +25,7 @@ from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import assign_identifiers, assign_runs, draw_codes, number_cells
 from sfumato.recipes.base import (
+    MOST_ANSWERS,
     Conversation,
     Plan,
     Product,
@@ -189,6 +190,12 @@ class AdaptiveGrid(RowOptions):
             (table, self.columns), taken=[] if self.identifiers is False else [table.unit.column or ""]
         )
         rounds = [recipe._rounds(table, epsilon, delta, several=len(epsilons) > 1) for epsilon in epsilons]
+        answers = sum(each.least_answers for each in rounds)
+        if answers > MOST_ANSWERS:
+            raise RecipeError(
+                f"adaptive-grid: at least {answers:,} values are asked for, more than the {MOST_ANSWERS:,} "
+                "that are kept; use coarser domains, fewer epsilons, or identifiers = true"
+            )
         for each in rounds:
             each.check_noise()
         clipped = tuple(

@@ -216,7 +216,16 @@ class Rounds:
     @property
     def number(self) -> int:
         """How many measurements with Gaussian noise there are."""
-        return sum(self.times.values()) + len(self._whole)
+        return sum(self.times.values()) + (self.quantile is not None) + (self.span is not None)
+
+    @property
+    def least_answers(self) -> int:
+        """How many values are asked for whatever the counts: of single columns, and of individuals."""
+        singles = [often * self.domain.cells(each) for each, often in self.times.items() if len(each) == 1]
+        people = 0
+        if self.span is not None:
+            people = self.domain[self.span[0]] * list_times(self.table.unit.max_records).size
+        return sum(singles) + people
 
     @property
     def _squared(self) -> Fraction:

@@ -21,7 +21,8 @@ from sfumato.exact import NORMAL_95
 from sfumato.models.series import Estimate, estimate_sums, root_weights
 from sfumato.questions import NORM_GRID, SERIES_GRID, Marginal, Request
 from sfumato.release.folder import failing_closed, open_folder
-from sfumato.report.fields import Field, encode_column, read_fields
+from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
+from sfumato.tables import to_numpy
 
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
@@ -203,11 +204,11 @@ class Facts:
         """Which rows are of the best epsilon, and what each counts for; None for all and for one."""
         mine = None
         if self.has_epsilon and self.best is not None:
-            values = self.table["epsilon"].to_numpy()
+            values = to_numpy(self.table["epsilon"])
             mine = np.isclose(values, read_epsilon(self.best), rtol=1e-12)
         weights = None
         if self.weight is not None:
-            weights = self.table[self.weight].cast(pa.float64()).to_numpy()
+            weights = read_numbers(self.table[self.weight])
         return mine, weights
 
     def count(self, fields: tuple[Field, ...]) -> NDArray[np.float64]:
@@ -234,8 +235,8 @@ class Facts:
         names = next((pair for pair in _INTERVALS if set(pair) <= set(self.table.column_names)), None)
         if self.weight is None or names is None or {*fields} != {*self.shown} or self.described & {*names}:
             return None
-        low, high = (self.table[name].cast(pa.float64()).to_numpy() for name in names)
-        counts = self.table[self.weight].cast(pa.float64()).to_numpy()
+        low, high = (read_numbers(self.table[name]) for name in names)
+        counts = read_numbers(self.table[self.weight])
         mine, _ = self._rows
         halves = np.zeros(tuple(field.size for field in fields))
         codes = [encode_column(field, self.table) for field in fields]
@@ -372,9 +373,9 @@ def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np
     if hasattr(codes, "chunks"):
         codes = codes.unify_dictionaries().combine_chunks()
     names = codes.dictionary.to_pylist()
-    which = codes.indices.to_numpy(zero_copy_only=False)
-    values = answers["noisy_value"].to_numpy()
-    places = answers["cell"].to_numpy()
+    which = to_numpy(codes.indices)
+    values = to_numpy(answers["noisy_value"])
+    places = to_numpy(answers["cell"])
     starts = np.flatnonzero(np.append(True, which[1:] != which[:-1])) if which.size else np.zeros(0, int)
     for start, stop in zip(starts, [*starts[1:], which.size], strict=False):
         yield str(names[which[start]]), values[start:stop], places[start:stop]

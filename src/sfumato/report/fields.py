@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sfumato.errors import RecipeError, SfumatoError
 from sfumato.pages.words import clip_text
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Tuples, Values, parse_column
+from sfumato.tables import to_numpy
 
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 
@@ -127,14 +128,24 @@ def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
     known = np.append(_look_up(field, column.dictionary), field.missing)
-    codes: NDArray[np.int64] = known[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    codes: NDArray[np.int64] = known[to_numpy(_fill(column.indices, -1))]
     return codes
+
+
+def read_numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+    """A column of numbers as floats, what is missing as NaN."""
+    return to_numpy(_fill(column.cast(pa.float64()), np.nan))
+
+
+def _fill(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa.ChunkedArray:
+    # Arrow loads pandas, where it is installed, to read a number: only if there is something to fill.
+    return column.fill_null(value) if column.null_count else column
 
 
 def _look_up(field: Field, values: pa.Array) -> NDArray[np.int64]:
     """The code of every value; numbers fall into bins, everything else is looked up."""
     if field.edges and _is_number(values.type):
-        numbers = values.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        numbers = read_numbers(values)
         edges = np.array(field.edges)
         codes = np.searchsorted(edges, numbers, side="right") - 1
         codes = np.where(numbers == edges[-1], edges.size - 2, codes)

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.accounting import Entry, Spent, add_costs
@@ -20,6 +19,7 @@ from sfumato.pages import charts
 from sfumato.pages.svg import round_limit
 from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
+from sfumato.report.fields import read_numbers
 from sfumato.report.places import describe_places, draw_maps
 from sfumato.report.truth import describe_cells
 
@@ -450,7 +450,7 @@ def _describe_clipping(measured: Measured) -> Record:
 
 
 def _describe_zeros(facts: Facts, mine: list[Measured]) -> Record:
-    counts = facts.table["count"].cast(pa.float64()).to_numpy()
+    counts = read_numbers(facts.table["count"])
     threshold = float(Fraction(str(facts.recipe.get("threshold") or 0)))
     hidden = [
         max(each.half, threshold * each.deviation)

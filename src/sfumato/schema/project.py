@@ -6,15 +6,18 @@ copies.
 
 from __future__ import annotations
 
+import gzip
 import re
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
@@ -23,6 +26,8 @@ from sfumato.schema.limits import MOST_TEXT, read_regular
 from sfumato.schema.table import PublicTable, Table, find_database, find_place, parse_public, parse_table
 
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
+_PIECE = 2**20
+_PACKED = (".gz", ".zip")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
@@ -160,8 +165,8 @@ def refuse_private_file(public: PublicTable | Path | str, project: Project) -> N
 def find_private(public: Iterable[Path], sources: Mapping[str, str], *, folder: Path) -> str | None:
     """Why a file among `public` is not, or None; `sources` are those of the private tables by name.
 
-    Links, other spellings and patterns are seen through, and so is a plain copy. A copy in another form,
-    such as one with its columns in another order, is not.
+    Links, other spellings and patterns are seen through, and so is a copy, packed with gzip or zip or not. A
+    copy in another form, such as Parquet written again or columns in another order, is not.
     """
     named = [path for path in public if path.is_file()]
     for table, source in sources.items() if named else ():
@@ -227,10 +232,32 @@ def _is_public(spec: object) -> bool:
 
 
 def _are_equal(first: Path, second: Path) -> bool:
-    if not first.stat().st_size == second.stat().st_size > 0:
+    """Whether two files hold the same bytes, packed or not; those that end later than is compared do, too."""
+    plain = not any(each.suffix.lower() in _PACKED for each in (first, second))
+    if plain and first.stat().st_size != second.stat().st_size:
         return False
-    with first.open("rb") as one, second.open("rb") as other:
-        return one.read(_COMPARED) == other.read(_COMPARED)
+    compared = 0
+    try:
+        with _unpack(first) as one, _unpack(second) as other:
+            while compared < _COMPARED:
+                piece = one.read(_PIECE)
+                if piece != other.read(_PIECE):
+                    return False
+                if not piece:
+                    break
+                compared += len(piece)
+    except (OSError, EOFError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile):
+        return False  # what cannot be unpacked is refused by who reads it
+    return compared > 0
+
+
+def _unpack(path: Path) -> IO[bytes]:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if path.suffix.lower() != ".zip":
+        return path.open("rb")
+    archive = zipfile.ZipFile(path)
+    return archive.open(max(archive.infolist(), key=lambda each: each.file_size))
 
 
 def _parse_float(text: str) -> Decimal:

@@ -15,7 +15,7 @@ from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quant
 from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
 from sfumato.sql.contributions import CAPS, tally_individuals
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
-from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_individuals, note_noise
+from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_conditions, note_noise
 from sfumato.sql.finish import (
     Answer,
     Price,
@@ -99,8 +99,8 @@ __all__ = [
     "name_columns_of",
     "normalize",
     "note_bounds",
+    "note_conditions",
     "note_counts",
-    "note_individuals",
     "note_noise",
     "note_selection",
     "pack_noisy",

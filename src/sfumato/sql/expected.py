@@ -20,6 +20,7 @@ from sfumato.sql.aggregates import Aggregate, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY
 from sfumato.sql.choices import answer_reach
+from sfumato.sql.constants import is_dated
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
     NoisyAggregates,
@@ -33,10 +34,20 @@ from sfumato.sql.plan import (
     mode_reach,
     set_noise,
 )
+from sfumato.sql.relation import Field
 
 SIZES = (1_000, 10_000)
 """The numbers of records for which errors are told that depend on it."""
 
+_ORDERS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+_NAMED = (
+    "a condition names individuals by {name}, and whether one is in the table is what the noise hides: the "
+    "answer tells nothing of them; ask about groups of people"
+)
+_LETTERS = (
+    "{name} is text and is compared letter by letter, which is right if all its dates are written as "
+    "2025-01-31; describe the column with its range and its format, and `sfumato doctor` shows what is read"
+)
 _COUNTS = ("records", "present", "individuals", "distinct")
 _PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
 
@@ -97,25 +108,29 @@ def expected_errors(plan: QueryPlan, *, sizes: tuple[int, ...] = SIZES) -> dict[
     }
 
 
-def note_individuals(plan: QueryPlan) -> tuple[str, ...]:
-    """What is said of conditions that name individuals: what is told of one is noise, by design."""
+def note_conditions(plan: QueryPlan) -> tuple[str, ...]:
+    """What is said of conditions that name individuals, or that compare text with a date as text."""
     measured = [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
+    notes = []
     for tree in (plan.relation.tree, *measured):
-        for node in tree.find_all(exp.EQ, exp.In):
-            unit = isinstance(node.this, exp.Column) and _is_unit(node.this, plan)
-            listed = node.expressions if isinstance(node, exp.In) else [node.expression]
-            if unit and listed and not any(each.find(exp.Column) for each in listed):
-                return (
-                    f"a condition names individuals by {node.this.name}, and whether one is in the table "
-                    "is what the noise hides: the answer tells nothing of them; ask about groups of people",
-                )
-    return ()
+        for node in tree.find_all(exp.EQ, exp.In, *_ORDERS):
+            field = _find_field(node.this, plan)
+            if field is None:
+                continue
+            compared = [each for each in node.iter_expressions() if each is not node.this]
+            ordered = isinstance(node, _ORDERS)
+            if not ordered and field.is_unit and not any(each.find(exp.Column) for each in compared):
+                notes.append(_NAMED.format(name=field.name))
+            dated = any(each.is_string and is_dated(each.name) for each in compared)
+            if ordered and dated and field.kind == "text" and field.column is None:
+                notes.append(_LETTERS.format(name=field.name))
+    return tuple(dict.fromkeys(notes))
 
 
-def _is_unit(column: exp.Column, plan: QueryPlan) -> bool:
-    fields = plan.relation.fields.get(column.table, {})
-    found = fields.get(column.name.lower())
-    return found is not None and found.is_unit
+def _find_field(node: exp.Expr, plan: QueryPlan) -> Field | None:
+    if not isinstance(node, exp.Column):
+        return None
+    return plan.relation.fields.get(node.table, {}).get(node.name.lower())
 
 
 def note_noise(plan: QueryPlan, likely: int | None) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from sfumato.sql.check import refuse
 from sfumato.sql.relation import Field, Source, field_type
 from sfumato.sql.sources import resolve_sources
 from sfumato.sql.statement import mask_text, unwrap_explain
+from sfumato.tables import text_array
 
 if TYPE_CHECKING:
     from sfumato.schema import Column, Project, Table
@@ -111,15 +112,14 @@ def list_columns(source: Source) -> pa.Table:
     columns = [described.get(field.name) for field in fields]
     return pa.table(
         {
-            "column": pa.array([field.name for field in fields], pa.string()),
-            "type": pa.array([_type(field, source) for field in fields], pa.string()),
-            "values": pa.array(
-                [_values(field, column) for field, column in zip(fields, columns, strict=True)], pa.string()
+            "column": text_array([field.name for field in fields]),
+            "type": text_array([_type(field, source) for field in fields]),
+            "values": text_array(
+                [_values(field, column) for field, column in zip(fields, columns, strict=True)]
             ),
-            "bounds": pa.array([_bounds(field) for field in fields], pa.string()),
-            "about": pa.array(
-                [_about(field, column, source.table) for field, column in zip(fields, columns, strict=True)],
-                pa.string(),
+            "bounds": text_array([_bounds(field) for field in fields]),
+            "about": text_array(
+                [_about(field, column, source.table) for field, column in zip(fields, columns, strict=True)]
             ),
         }
     )
@@ -132,12 +132,12 @@ def list_summary(source: Source) -> pa.Table:
     labels = [_labels(field) for field in fields]
     return pa.table(
         {
-            "column": pa.array([field.name for field in fields], pa.string()),
-            "type": pa.array([_type(field, source) for field in fields], pa.string()),
-            "least": pa.array([low for low, _ in ends], pa.string()),
-            "largest": pa.array([high for _, high in ends], pa.string()),
+            "column": text_array([field.name for field in fields]),
+            "type": text_array([_type(field, source) for field in fields]),
+            "least": text_array([low for low, _ in ends]),
+            "largest": text_array([high for _, high in ends]),
             "values": pa.array([None if each is None else len(each) for each in labels], pa.int64()),
-            "ask": pa.array([_asks(field, source) for field in fields], pa.string()),
+            "ask": text_array([_asks(field, source) for field in fields]),
         }
     )
 

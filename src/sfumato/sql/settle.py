@@ -6,6 +6,7 @@ on the right. What a parameter must be is found out in the same way.
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, time
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.schema import quote_key
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
 from sfumato.sql.hints import find_misspelt
@@ -43,6 +45,7 @@ _FORMS: dict[Kind, str] = {
     "date": "a date such as '2025-01-31'",
 }
 _EPOCH = datetime(1970, 1, 1)
+_LATE_YEAR = re.compile(r"\s*\d{1,2}([./-])(?:\d{1,2}|[A-Za-z]{3})\1(?:\d{4}|\d{2})(?!\d)")
 TYPES: dict[str, pa.DataType] = {
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -67,6 +70,7 @@ def settle(node: exp.Expr, relation: Relation) -> exp.Expr:
                 kind = kind_of(part.this, relation)
                 for name in ("low", "high"):
                     _convert(part.args[name], kind, part.this, relation)
+                    _refuse_text_order(part.args[name], part.this, relation)
             case exp.In() if part.expressions:
                 _settle_list(part, relation)
             case exp.Cast() if part.this.meta.get(PARAMETER) is not None:
@@ -174,6 +178,8 @@ def _settle_pair(part: exp.Expr, relation: Relation) -> None:
     _convert(right, kind_of(left, relation), left, relation)
     if isinstance(part, (exp.EQ, exp.NEQ)):
         _refuse_misspelt(right, left, relation)
+    else:
+        _refuse_text_order(right, left, relation)
 
 
 def _settle_list(part: exp.In, relation: Relation) -> None:
@@ -202,6 +208,21 @@ def _refuse_misspelt(node: exp.Expr, beside: exp.Expr, relation: Relation) -> No
         raise refuse(
             f"{node.name[:80]!r} is not among the listed values of {beside.name[:80]!r}; did you mean "
             f"{meant!r}? For records that are written so all the same: LIKE in place of ="
+        )
+
+
+def _refuse_text_order(node: exp.Expr, beside: exp.Expr, relation: Relation) -> None:
+    """Refuses the order of dates that are not written from the year on: that of their letters is another."""
+    if not isinstance(beside, exp.Column) or not isinstance(node, exp.Literal) or not node.is_string:
+        return
+    field = relation.field(beside)
+    if field.kind == "text" and field.column is None and _LATE_YEAR.match(node.name) and not _stands(node):
+        name = beside.name[:80]
+        raise refuse(
+            f"{name!r} is text, and {node.name[:40]!r} would be compared with it letter by letter, not as a "
+            "date; describe the column in the project file, such as "
+            f'{quote_key(name)} = {{ range = ["2019-01-01", "2025-12-31"], format = "%m/%d/%Y" }}, and write '
+            "DATE '2025-01-31'"
         )
 
 

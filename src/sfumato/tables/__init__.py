@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lend_names
 
 if TYPE_CHECKING:
-    from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
+    from sfumato.tables.arrays import label_array, read_parquet, text_array, to_arrow, to_numpy
     from sfumato.tables.contents import guard_formulas, restore_formulas, table_to_csv, table_to_parquet
     from sfumato.tables.opening import TEXT_FILES
     from sfumato.tables.read import (
@@ -43,6 +43,7 @@ __all__ = [
     "spell_table",
     "table_to_csv",
     "table_to_parquet",
+    "text_array",
     "to_arrow",
     "to_numpy",
     "to_polars",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,14 @@ def to_arrow(values: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, pa.py_buffer(values)])
 
 
-def to_numpy(column: pa.Array) -> NDArray[Any]:
-    """An Arrow array of numbers without missing values as a numpy array over the same memory.
+def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column of numbers without missing values as a numpy array, over the same memory if it is one piece.
 
     >>> to_numpy(to_arrow(np.array([1.5, 2.5]))).tolist()
     [1.5, 2.5]
     """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
     if column.null_count:
         raise ValueError("a column of codes has missing values")
     dtype = np.dtype(_DTYPES.get(str(column.type), str(column.type)))
@@ -60,7 +63,7 @@ def label_array(codes: NDArray[np.int32], labels: tuple[int | str, ...]) -> pa.A
         pa.dictionary(pa.int32(), pa.string()),
         codes.size,
         [None, pa.py_buffer(codes)],
-        _text_array([str(label) for label in labels]),
+        text_array([str(label) for label in labels]),
     )
 
 
@@ -80,11 +83,17 @@ def hide_values(column: pa.Array, hidden: NDArray[np.bool_]) -> pa.Array:
     return pa.DictionaryArray.from_buffers(column.type, len(column), buffers, column.dictionary)
 
 
-def _text_array(texts: list[str]) -> pa.Array:
-    encoded = [text.encode() for text in texts]
+def text_array(texts: Sequence[str | None]) -> pa.Array:
+    """Texts as an Arrow array.
+
+    >>> text_array(["a", None]).to_pylist()
+    ['a', None]
+    """
+    encoded = [(text or "").encode() for text in texts]
     ends = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+    missing = np.array([text is None for text in texts], np.bool_)
+    return hide_values(pa.Array.from_buffers(pa.string(), len(texts), buffers), missing)
 
 
 def read_parquet(

@@ -15,6 +15,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, BinaryIO
 from xml.etree.ElementTree import ParseError
@@ -84,9 +85,14 @@ def find_delimiter(header: str, path: Path) -> str:
     return "," if is_spelled(path) else max(",;\t|", key=header.count)
 
 
+def has_lines(path: Path) -> bool:
+    """Whether the file holds JSON lines, packed or not."""
+    return _inner_name(path).endswith(_LINES)
+
+
 def is_spelled(path: Path) -> bool:
     """Whether the file is no text with separators, but opened as if it were."""
-    return _inner_name(path).endswith((*_LINES, ".xlsx"))
+    return path.name.lower().endswith(".xlsx") or has_lines(path)
 
 
 def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
@@ -100,7 +106,7 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     if path.name.lower().endswith(".xlsx"):
         return _stream(_spell_record(row) for row in spell_sheet(path))
     file = _unpack(path)
-    return _stream(_spell_lines(file, names), file) if _inner_name(path).endswith(_LINES) else file
+    return _stream(_spell_lines(file, names), file) if has_lines(path) else file
 
 
 def count_lines(path: Path) -> int | None:
@@ -109,7 +115,38 @@ def count_lines(path: Path) -> int | None:
         return None
     with _unpack(path) as file:
         lines = sum(not line.isspace() for line in file)
-    return lines if _inner_name(path).endswith(_LINES) else max(0, lines - 1)
+    return lines if has_lines(path) else max(0, lines - 1)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
+    return path.name.lower().endswith((".gz", ".zip", ".xlsx"))
+
+
+def check_whole(path: Path) -> None:
+    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told."""
+    status = path.stat()
+    _check_whole(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _check_whole(path: Path, _size: int, _changed: int) -> None:
+    """Unpacks a file up to the sum that it ends with; once, since it is asked before every charge."""
+    try:
+        if path.name.lower().endswith(".xlsx"):
+            with zipfile.ZipFile(path) as archive:
+                pieces = [archive.open(each) for each in archive.namelist()]
+        else:
+            pieces = [_unpack(path)]
+        for piece in pieces:
+            with piece:
+                while piece.read(2**20):
+                    pass
+    except UNREADABLE as error:
+        raise SourceError(
+            f"{path.name!r} is damaged: it cannot be unpacked to its end ({type(error).__name__}); copy it "
+            "again, or save it again where it comes from"
+        ) from None
 
 
 def _inner_name(path: Path) -> str:

@@ -200,6 +200,20 @@ def test_domains_drafted_from_records_are_not_shown():
     assert rows == [("clinic", "text", None), ("rooms", "text", None), ("ward", "text", "one of a")]
 
 
+def test_dates_that_a_text_file_writes_are_dates_to_clients():
+    columns = {"seen": {"range": ["2019-01-01", "2020-12-31"], "format": "%m/%d/%Y"}}
+    table = {"source": "t.csv", "unit": "row", "columns": columns}
+    project = parse_project({"budget": {"epsilon": 1}, "tables": {"t": table}}, folder=Path("/nowhere"))
+    catalog = Catalog(project, stored={"t": {"seen": "text", "born": "text"}})
+    text = (
+        "SELECT a.attname, format_type(atttypid, -1), col_description(attrelid, attnum) FROM pg_attribute a "
+    )
+    assert ask(catalog, text + "WHERE attrelid = 't'::regclass ORDER BY attnum").rows == [
+        ("seen", "timestamp without time zone", "dates from 2019-01-01 to 2020-12-31"),
+        ("born", "text", None),
+    ]
+
+
 def test_a_session_is_told_of_itself(catalog):
     text = (
         "SELECT current_user, current_database(), current_setting('sfumato.epsilon'), "

@@ -6,6 +6,11 @@ import time
 
 import pytest
 
+import sfumato as sf
+from helpers.projects import write_project
+from sfumato.pages.render import _environment
+from sfumato.serve.web.asking import _write_examples
+
 PRICED = "DP-SELECT 0.25 month, COUNT(*) AS n, AVG(fee) AS mean FROM visits GROUP BY month ORDER BY month"
 
 
@@ -66,6 +71,34 @@ def test_nothing_is_bought_unseen(site, ana):
     assert site.call("POST", "/ask", cookie=ana, form=cheaper).status == 402
     assert site.call("POST", "/ask/csv", cookie=ana, form={"csrf": csrf, "sql": sql}).status == 402
     assert site.spent() == before
+
+
+def test_statements_to_begin_with_can_be_asked(site, ana):
+    page = site.call("GET", "/ask", cookie=ana)
+    examples = [html.unescape(each) for each in re.findall(r"DP-SELECT 0\.1 [^<]+", page.text)]
+    assert len(examples) > 1
+    for sql in examples:
+        got = site.call("POST", "/ask/price", cookie=ana, form={"csrf": page.csrf, "sql": sql}).text
+        assert "Not yet a question" not in got
+
+
+def test_names_that_need_quotes_have_them(tmp_path):
+    columns = {"Date Type": {"values": ["a", "b"]}, "education-num": {"values": ["c"]}}
+    (tmp_path / "t.csv").write_text("Date Type,education-num\na,c\n")
+    curator = sf.open(write_project(tmp_path, columns, source="t.csv", table="drug-deaths"))
+    listed = [{"name": name, **spec} for name, spec in columns.items()]
+    examples = _write_examples([{"name": "drug-deaths", "columns": listed}])
+    assert len(examples) == 3
+    for sql in examples:
+        assert curator.sql(f"EXPLAIN {sql}").price.admitted
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [([1, 12], "whole numbers from 1"), (["2019-01-01", "2020-12-31"], "dates from 2019")]
+)
+def test_what_a_column_may_hold_is_told_as_what_it_is(ends, told):
+    domain = _environment().get_template("serve/parts.html").module.domain
+    assert told in domain({"name": "a", "range": ends})
 
 
 def test_what_is_no_question_says_why(site, ana):

@@ -287,6 +287,8 @@ def _find_kind(table: Table, name: str, stored: Mapping[str, str]) -> str:
             return "integer" if kind == "integer" else "number"
         case None if column.bounds is not None and kind == "text":
             return "number"
+        case None if column.dates is not None or column.format is not None:
+            return "date"  # also what a text file writes
     return kind
 
 
@@ -304,4 +306,6 @@ def _describe_column(column: Column) -> str:
             return f"{len(edges) - 1} bins from {float(edges[0]):g} to {float(edges[-1]):g}"
         case Period(part):
             return f"{part.replace('_', ' ')} of {column.stored[0]}"
+        case None if column.dates is not None:
+            return "dates from {} to {}".format(*column.dates)
     return "" if column.bounds is None else "from {:g} to {:g}".format(*map(float, column.bounds))

@@ -7,6 +7,7 @@ import json
 import re
 from datetime import datetime
 from fractions import Fraction
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -226,19 +227,29 @@ def list_words(tables: list[dict[str, Any]]) -> str:
     )
 
 
+def spell_name(name: str) -> str:
+    """A name as a statement has it, in quotes where it needs them.
+
+    >>> spell_name("month"), spell_name("Date Type")
+    ('month', '"Date Type"')
+    """
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
+
+
 def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
-    """Statements to begin with, a few for every private table whose names need no quotes."""
+    """Statements to begin with, a few for every private table."""
     examples = []
     for table in tables:
         if table.get("public"):
             continue
-        name = table["name"]
-        keys = [each["name"] for each in table["columns"] if 0 < _size(each) <= _MOST_DRAWN][:2]
+        name = spell_name(table["name"])
+        named = (each["name"] for each in table["columns"] if 0 < _size(each) <= _MOST_DRAWN)
+        keys = [spell_name(each) for each in islice(named, 2)]
         examples += [
             f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}",
             *(f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key}" for key in keys),
         ]
-    return [each for each in examples if re.fullmatch(r"[\w .,()*-]+", each)][:4]
+    return examples[:4]
 
 
 def _size(column: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from sfumato.errors import SfumatoError
 from sfumato.serve.web import api
-from sfumato.serve.web.asking import describe_table, list_words
+from sfumato.serve.web.asking import describe_table, list_words, spell_name
 from sfumato.serve.web.exchange import (
     find_service,
     find_status,
@@ -51,6 +51,7 @@ async def _release(request: Request) -> Response:
         "release.html",
         status=status,
         release=found,
+        table=spell_name(str(found.get("table") or "table")),
         text=text,
         rows=rows,
         message=message,

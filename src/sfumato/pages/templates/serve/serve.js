@@ -88,7 +88,8 @@ function offerWords(words, changed) {
     list.replaceChildren(...found.slice(0, 12).map(([name, about], turn) => {
       const item = document.createElement("li");
       item.id = `offer-${turn}`;
-      item.dataset.word = /^[\p{L}_][\p{L}\p{N}_-]*$/u.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
+      const plain = !about || /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name);
+      item.dataset.word = plain ? name : `"${name.replaceAll('"', '""')}"`;
       item.setAttribute("role", "option");
       item.append(name);
       if (about) item.append(Object.assign(document.createElement("small"), { textContent: about }));
