@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -90,80 +90,16 @@ if TYPE_CHECKING:
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 
-def answer_statement(
-    text: str,
-    *,
-    project: Project,
-    engine: Engine,
-    find_budget: Callable[[], Budget],
-    report: Callable[[], BudgetReport],
-    open_ledger: Callable[[], Ledger],
-    progress: Callable[[str], None],
-    noise: NoiseSource | None = None,
-    asked_by: str | None = None,
-    at_most: Fraction | None = None,
-    epsilon: Fraction | None = None,
-    parameters: Sequence[object] = (),
-    pace: Callable[[], None] = lambda: None,
-    most_values: int | None = None,
-    stored: StoredQuestions | None = None,
-) -> Answer:
-    """The answer to the statement `text` about the tables of `project`.
-
-    `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
-    `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
-    opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door. An answer
-    of public groups that would have more than `most_values` numbers is refused. `stored` is what is known of
-    the ledger's answers from earlier statements.
-    """
-    desk = Desk(
-        project=project,
-        engine=engine,
-        find_budget=find_budget,
-        report=report,
-        open_ledger=open_ledger,
-        noise=noise,
-        asked_by=asked_by,
-        at_most=at_most,
-        pace=pace,
-        most_values=most_values,
-        stored=stored or StoredQuestions(),
-    )
-    return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
-
-
-def describe_statement(
-    text: str,
-    *,
-    project: Project,
-    engine: Engine,
-    budget: Budget,
-    epsilon: Fraction | None = None,
-    parameter_types: Sequence[pa.DataType | None] = (),
-) -> Description:
-    """The columns that the answer to `text` would have; `budget` is that of the project file.
-
-    `epsilon` is the price of a plain SELECT of private tables, `parameter_types` are what is known of the
-    types of `$1`, `$2`, ...; the rest is found out. `engine` tells the stored columns of `project`.
-    """
-
-    def refuse_ledger() -> NoReturn:
-        raise AssertionError("what is only described has no ledger")
-
-    desk = Desk(
-        project=project,
-        engine=engine,
-        find_budget=lambda: budget,
-        report=refuse_ledger,
-        open_ledger=refuse_ledger,
-    )
-    return desk.describe(text, epsilon=epsilon, types=parameter_types)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Answers statements about one project; `answer_statement` says what the fields are."""
+    """Answers statements about the tables of `project`, which `engine` reads.
+
+    `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
+    `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
+    statement may cost; `pace` is that of the door. An answer of public groups that would have more than
+    `most_values` numbers is refused. `stored` is what is known of the ledger's answers from earlier
+    statements.
+    """
 
     project: Project
     engine: Engine
@@ -185,7 +121,11 @@ class Desk:
         parameters: Sequence[object],
         progress: Callable[[str], None],
     ) -> Answer:
-        """The answer to a statement."""
+        """The answer to the statement `text`.
+
+        `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`,
+        ...; `progress` is called with each stage.
+        """
         listing = read_listing(text)
         if listing is not None:
             return explain_facts() if listing.explain else Answer(table=self._list(listing), public=True)
@@ -204,7 +144,10 @@ class Desk:
     def describe(
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
-        """The columns that the answer to a statement would have."""
+        """The columns that the answer to a statement would have; opens no ledger.
+
+        `types` are what is known of the types of `$1`, `$2`, ...; the rest is found out.
+        """
         listing = read_listing(text)
         if listing is not None:
             table = explain_facts().table if listing.explain else self._list(listing)
@@ -573,11 +516,6 @@ class Desk:
             assert bind is not None
             return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
 
-        def prepare() -> None:
-            self.engine.bind(plan, self._tables)
-            if plan.choices:
-                self.engine.bind(plan.choice_plan, self._tables)
-
         former = self._former_digest(plan)
 
         noisy, charged = answer_under_charge(
@@ -597,7 +535,7 @@ class Desk:
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
-            prepare=prepare,
+            prepare=partial(self._bind, plan),
             measure=measure_all,
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, held[0]),
@@ -612,9 +550,7 @@ class Desk:
     def explain(self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None) -> Answer:
         """The answer to EXPLAIN; what cannot be asked is refused as it would be."""
         for plan in plans:
-            self.engine.bind(plan, self._tables)
-            if plan.choices:
-                self.engine.bind(plan.choice_plan, self._tables)
+            self._bind(plan)
         return explain_plans(
             plans,
             report=self.report(),
@@ -623,6 +559,12 @@ class Desk:
             more=more,
             free=free,
         )
+
+    def _bind(self, plan: QueryPlan) -> None:
+        """Refuses a plan that could only fail."""
+        self.engine.bind(plan, self._tables)
+        if plan.choices:
+            self.engine.bind(plan.choice_plan, self._tables)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         if not self.report().entries:
