@@ -45,6 +45,7 @@ from sfumato.engines.push.plan import (
 )
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
+from sfumato.schema.server import describe_refusal
 from sfumato.schema.table import check_location, public_location
 
 if TYPE_CHECKING:
@@ -103,22 +104,6 @@ _STATES = (
     ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
     ("57", _LOST),
     ("08", _LOST),
-)
-_REFUSALS = (
-    ("database", "does not exist", "has no such database; create it, or correct the URL"),
-    ("role", "does not exist", "does not know this user; correct the URL or PGUSER"),
-    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
-    (
-        "password",
-        "",
-        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
-    ),
-    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
-    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
-    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
-    ("too many", "", "has no free connection; wait, or raise max_connections"),
-    ("starting up", "", "is starting; wait, and run it again"),
-    ("shutting down", "", "is shutting down; start it, and run it again"),
 )
 _BATCH_ROWS = 2**16
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
@@ -421,8 +406,10 @@ def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
         connection = psycopg.connect(
             source.conninfo, client_encoding="UTF8", prepare_threshold=None, **limits
         )
+    except psycopg.ProgrammingError:
+        raise SourceError(f"{source.name} has a URL that cannot be used; check its options") from None
     except (psycopg.Error, UnicodeError) as error:
-        raise SourceError(_explain_connection(error, source)) from None
+        raise SourceError(f"{source.name}: {describe_refusal(error)}") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     try:
@@ -584,24 +571,6 @@ def _explain(error: Exception, source: PostgresSource) -> str:
         state = "08"
     words = next((text for start, text in _STATES if state.startswith(start)), None)
     return f"{source.name} {words or 'could not be read to the end'}"
-
-
-def _explain_connection(error: Exception, source: PostgresSource) -> str:
-    import psycopg
-
-    start = f"{source.name}: the server"
-    if isinstance(error, psycopg.errors.ConnectionTimeout):
-        return f"{start} did not answer in time; check host and port in the URL, and that it runs"
-    connection = getattr(error, "pgconn", None)
-    if connection is not None and connection.needs_password:
-        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
-    if isinstance(error, psycopg.ProgrammingError):
-        return f"{source.name} has a URL that cannot be used; check its options"
-    text = str(error)
-    for first, second, words in _REFUSALS:
-        if first in text and second in text:
-            return f"{start} {words}"
-    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
 
 
 def _arrow_type(column: Stored) -> pa.DataType:
