@@ -2,8 +2,9 @@
 
 The portable queries read a relation `encoded`: the individual as u, the codes of columns as c0, c1, ..., NULL
 outside a domain. `ServerEngine` sends them to PostgreSQL and Spark. For norms, and for individuals in cells,
-DuckDB has variants of its own. Over two million records the portable ones take 1.5 to 1.9 times as long for
-norms, and 1.6 to 2.2 times for individuals where a thousand numbers of records are asked of every cell.
+DuckDB has variants of its own in `bounded`. Over two million records the portable ones take 1.5 to 1.9 times
+as long for norms, and 1.6 to 2.2 times for individuals where a thousand numbers of records are asked of every
+cell.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
+from sfumato.engines.base import CountingEngine, TrueCounts, all_columns, cell_code
 from sfumato.engines.outcomes import make_tally
 from sfumato.engines.parts import encoded_columns, select_part
 from sfumato.engines.residuals import finish_sums, list_tables, residuals_query
@@ -35,13 +36,10 @@ from sfumato.questions import (
     Queries,
     Residuals,
 )
-from sfumato.tables.arrays import to_arrow, to_numpy
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
-
-    import duckdb
 
     from sfumato.engines.base import Fetched
     from sfumato.engines.execute import TrueAggregates
@@ -60,14 +58,14 @@ MOST_RECORDS = 2**40
 """An individual with more records counts for nothing under a norm, so that no sum can overflow."""
 LARGEST_SQUARE = 2**120
 _HELD = 2**22  # cells of single records that wait to be merged
-_SATURATED = 2**62
+SATURATED = 2**62
+"""No sum is told to be larger than this."""
 _SHRUNK = Fraction(1, 2**40)
 _HALF = 2**60  # the words into which a sum of squares is cut
 _MOST_MASKED = 62  # columns that the bits of one number can tell apart
 _MOST_SETS = 512
 _WIDE = "DECIMAL(38, 0)"
 _SQUARED = f"sum(CAST(a AS {_WIDE}) * a)"
-_SQUARED_HERE = "sum(CAST(a AS HUGEINT) * a)"  # as `_SQUARED`, in what DuckDB is fastest with
 
 
 class Tally:
@@ -285,7 +283,7 @@ def clipped_query(table: Table, columns: tuple[str, ...], question: ClippedMargi
     )
     total = f"sum(CAST(coalesce(f, {NORM_GRID}) AS {_WIDE}) * a)"
     rows = (
-        f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
+        f"SELECT r, CAST(least(greatest({total}, -{SATURATED}), {SATURATED}) AS BIGINT) AS a "
         "FROM shares LEFT JOIN factors ON factors.u = shares.u GROUP BY r"
     )
     return _with(relations, rows)
@@ -309,15 +307,6 @@ def scale_factor(bound: Fraction) -> str:
 def floor_square(bound: Fraction) -> int:
     """The largest sum of squares of whole numbers within `bound`; no larger one than 2^120 occurs."""
     return min(math.floor(bound**2), LARGEST_SQUARE)
-
-
-def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...]) -> str:
-    """The cell of a record in `marginal`, row-major, from the codes of `columns`."""
-    cell = ""
-    for name in marginal:
-        code = f"CAST(c{columns.index(name)} AS BIGINT)"
-        cell = f"({cell} * {table.column(name).size} + {code})" if cell else code
-    return cell or "CAST(0 AS BIGINT)"
 
 
 @lru_cache(maxsize=64)
@@ -427,86 +416,33 @@ class ServerEngine(CountingEngine):
             return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
 
 
-def count_individuals(
-    connection: duckdb.DuckDBPyConnection, table: Table, question: IndividualCounts
-) -> TrueCounts:
-    """The number of individuals for every pair of cell and times; reads `encoded`.
-
-    Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
-    counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
-    """
-    connection.register("questions", number_table(list_pairs(question)))
-    if table.unit.column is None:
-        return _fill(connection, question, render(individuals_query(table, question), dialect="duckdb"))
-    cell = cell_code(table, question.columns, question.columns)
-    connection.execute(
-        f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
-    )
-    # The questions are many and are sorted for the join, so those of empty cells are left out of it.
-    connection.execute(
-        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM shares "
-        "ASOF JOIN (SELECT * FROM questions SEMI JOIN shares USING (cell)) AS reached "
-        "ON shares.cell = reached.cell AND shares.n >= reached.times"
-    )
-    connection.execute(
-        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}"
-    )
-    numbers = cut_ranks(question.max_cells)
-    return _fill(connection, question, numbers)
-
-
-def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
-    """The number of records that each bound of `choice` cuts off; reads `encoded`.
-
-    Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
-    """
-    query = render(lost_query(table, choice), dialect="duckdb")
-    (row,) = connection.execute(query).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def count_within(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], choice: NormChoice
-) -> TrueCounts:
-    """The number of individuals within each norm of `choice`, then the number of all of them.
-
-    Privacy: an individual adds 0 or 1 to each number, as its own records decide.
-    """
-    _create_shares(connection, table, columns, choice.columns, None)
-    within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
-    (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} "
-        f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
-    ).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def clip_counts(
-    connection: duckdb.DuckDBPyConnection,
+def collect_cells(
     table: Table,
-    columns: tuple[str, ...],
-    questions: tuple[ClippedMarginal, ...],
-) -> Iterator[TrueCounts]:
-    """The answers to each question, in units of 1 / grid; `columns` are those of `numbered`.
+    marginals: tuple[tuple[str, ...], ...],
+    occupied: tuple[tuple[str, ...], ...],
+    parts: Iterable[Iterable[NDArray[np.int64]]],
+) -> tuple[TrueCounts, ...]:
+    """The counts of `marginals` over all their cells, then those of `occupied` where records are.
 
-    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a question,
-    whatever its records hold, and the vector depends on its own records alone. Proof:
-    docs/proofs/contribution-norms.md.
+    Each part has the places of marginals, cells of them, and the counts there; no cell is in two parts.
     """
-    for question in questions:
-        _create_shares(connection, table, columns, question.columns, question.queries)
-        bound = question.norm * (1 if question.queries is None else question.queries.grid)
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
-        )
-        total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
-        answers = connection.sql(
-            f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
-            "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
-        ).to_arrow_table()
-        part = [to_numpy(column.combine_chunks()) for column in answers.columns]
-        yield fill_counts(question.columns, question.size(table), [part])
+    dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
+    sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
+    for places, cells, counts in parts:
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(dense) + len(sparse) + 1))
+        for place in range(len(dense) + len(sparse)):
+            mine = order[ends[place] : ends[place + 1]]
+            if place < len(dense):
+                dense[place][cells[mine]] = counts[mine]
+            else:
+                sparse[place - len(dense)].append(np.stack((cells[mine], counts[mine])).astype(np.int64))
+    found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
+    for columns, listed in zip(occupied, sparse, strict=True):
+        cells, counts = np.concatenate(listed, axis=1)
+        order = np.argsort(cells)
+        found.append(TrueCounts(columns, counts[order], cells[order]))
+    return tuple(found)
 
 
 def fill_counts(
@@ -649,39 +585,6 @@ def _count_chunk(
         f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
         f"FROM ({grouped}) AS grouped"
     )
-
-
-def _fill(connection: duckdb.DuckDBPyConnection, question: IndividualCounts, numbers: str) -> TrueCounts:
-    counted = connection.sql(numbers).to_arrow_table()
-    part = [to_numpy(column.combine_chunks()) for column in counted.columns]
-    return fill_counts(question.columns, question.rows, [part])
-
-
-def _create_shares(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    columns: tuple[str, ...],
-    marginal: tuple[str, ...],
-    queries: Queries | None,
-) -> None:
-    """Creates `shares`: what individual i adds to answer r, a whole number a, unscaled.
-
-    A record without a code in a column of this marginal is left out of it, and of it only.
-    """
-    cell = "CAST(0 AS INTEGER)"
-    for name in marginal:
-        cell = f"({cell} * {table.column(name).size} + CAST(c{columns.index(name)} AS INTEGER))"
-    kept = " AND ".join(f"c{columns.index(name)} IS NOT NULL" for name in marginal)
-    cells = f"SELECT i, {cell} AS r, count(*) AS a FROM numbered WHERE {kept} GROUP BY ALL"
-    if queries is None:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE shares AS {cells}")
-        return
-    connection.register("weights", number_table(list_weights(queries)))
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE shares AS SELECT i, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
-        f"FROM ({cells}) AS cells JOIN weights ON cells.r = weights.cell GROUP BY ALL"
-    )
-    connection.unregister("weights")
 
 
 def _double(number: float) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -23,6 +23,7 @@ from sqlglot import exp
 from sfumato.engines.encode import quote_name
 from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
+from sfumato.exact import Withheld
 from sfumato.schema import Table
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse, tally_individuals
 from sfumato.tables.arrays import to_arrow, to_numpy
@@ -36,18 +37,12 @@ _LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TrueAggregates:
+class TrueAggregates(Withheld):
     """Exact aggregates per group: one array per measure, and the keys of groups that are not public."""
 
     true_values: tuple[NDArray[np.int64], ...]
     true_keys: tuple[tuple[Any, ...], ...] | None
     true_individuals: NDArray[np.int64] | None
-
-    def __repr__(self) -> str:
-        return f"TrueAggregates({len(self.true_values)} measures, values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("exact aggregates cannot be pickled")
 
 
 def names_in(plan: QueryPlan) -> set[str]:
