@@ -13,8 +13,6 @@ from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
-from sfumato.sql.contributions import CAPS, tally_individuals
-from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_individuals, note_noise
 from sfumato.sql.finish import (
     Answer,
@@ -29,7 +27,7 @@ from sfumato.sql.finish import (
     unpack_noisy,
 )
 from sfumato.sql.listing import Listing, answer_listing, read_listing
-from sfumato.sql.magnitudes import bounds_around
+from sfumato.sql.magnitudes import CAPS, bounds_around, tally_individuals
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
@@ -48,7 +46,7 @@ from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import Catalog, Source
 from sfumato.sql.rollups import sum_levels
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
-from sfumato.sql.settle import parameter_type
+from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type, stands_for
 from sfumato.sql.statement import Statement, Within, price_statement, read_statement
 
 __all__ = [

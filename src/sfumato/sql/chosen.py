@@ -16,8 +16,7 @@ from sqlglot import exp
 from sfumato.accounting import Cost, histogram_sensitivity
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Measure, measure_magnitudes
-from sfumato.sql.contributions import CAPS, choose_cap
-from sfumato.sql.magnitudes import INTERVALS, choose_interval
+from sfumato.sql.magnitudes import CAPS, INTERVALS, choose_cap, choose_interval
 from sfumato.sql.plan import Noise, QueryPlan, stray_threshold
 
 

@@ -13,7 +13,6 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from sfumato.sql.buckets import bucket_of
 from sfumato.sql.calendar import EPOCH, read_format
 from sfumato.sql.check import find_aggregates, refuse, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
@@ -28,6 +27,8 @@ _COMPUTED = (
 )
 _UTC = ("UTC", "ETC/UTC", "GMT", "Z", "ETC/GMT")
 _LONGEST_COUNT = 7
+MOST_BINS = 500
+"""The most intervals that a column is divided into."""
 PARAMETER = "parameter"
 """The mark of a constant that stands for a parameter whose value is not known yet."""
 
@@ -236,7 +237,23 @@ def _rewrite_bucket(node: exp.WidthBucket) -> None:
     low, high, count = found if len(found) == 3 else (None, None, None)
     if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not isinstance(count, Fraction):
         raise refuse("WIDTH_BUCKET takes a number and constants: WIDTH_BUCKET(fee, 0, 100, 10)")
-    node.replace(bucket_of(node.this, low, high, int(count) if count.denominator == 1 else 0))
+    if count.denominator != 1 or not 1 <= count <= MOST_BINS or low >= high:
+        raise refuse(
+            f"WIDTH_BUCKET takes a low end, a higher one, and 1 to {MOST_BINS} buckets: "
+            "WIDTH_BUCKET(fee, 0, 100, 10)"
+        )
+    case, operand = exp.Case(), node.this
+    for place in range(int(count) + 1):
+        edge = write_double(low + (high - low) * place / count)
+        case = case.when(exp.LT(this=operand.copy(), expression=edge), exp.Literal.number(place))
+    last = exp.GTE(this=operand.copy(), expression=write_double(high))
+    node.replace(case.when(last, exp.Literal.number(int(count) + 1)))
+
+
+def write_double(value: Fraction) -> exp.Expr:
+    """A constant as it is compared with doubles."""
+    number = exp.Literal.number(repr(abs(float(value))))
+    return exp.Neg(this=number) if value < 0 else number
 
 
 def _rewrite_group(group: exp.Group) -> None:

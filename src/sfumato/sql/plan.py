@@ -25,9 +25,8 @@ from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
 from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
-from sfumato.sql.contributions import CAPS
 from sfumato.sql.laws import NoisePart, part_widths, total_width
-from sfumato.sql.magnitudes import INTERVALS, LARGEST
+from sfumato.sql.magnitudes import CAPS, INTERVALS, LARGEST
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
