@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.sql.calendar import read_format, truncate
+from sfumato.sql.calendar import read_format, to_moment, truncate
 from sfumato.sql.check import refuse
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _fold(node: exp.Expr, now: datetime) -> Value:
         case exp.TimestampTrunc() | exp.DateTrunc():
             moment = _fold(node.this, now)
             if isinstance(moment, date):
-                return truncate(_moment(moment), node.text("unit").lower())
+                return truncate(to_moment(moment), node.text("unit").lower())
         case exp.AtTimeZone():
             if node.args["zone"].name.upper() in ("UTC", "ETC/UTC", "GMT", "Z"):
                 return _fold(node.this, now)
@@ -334,12 +334,8 @@ def _convert(value: Value, kind: str) -> Value:
             raise NotConstant  # the database may know more ways of writing, or refuses it
     if not isinstance(value, date):
         raise NotConstant
-    moment = _moment(value)
+    moment = to_moment(value)
     return moment.date() if kind == "DATE" else moment
-
-
-def _moment(value: date | datetime) -> datetime:
-    return value if isinstance(value, datetime) else datetime.combine(value, time())
 
 
 def _add(left: Value, right: Value, *, minus: bool) -> Value:
@@ -351,7 +347,7 @@ def _add(left: Value, right: Value, *, minus: bool) -> Value:
         case Span(), Span():
             return left + (-right if minus else right)
         case date(), Span():
-            return (-right if minus else right).after(_moment(left))
+            return (-right if minus else right).after(to_moment(left))
         case date(), Fraction() if not isinstance(left, datetime) and right.denominator == 1:
             return left + timedelta(days=int(-right if minus else right))
     raise NotConstant

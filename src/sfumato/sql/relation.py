@@ -239,8 +239,7 @@ def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> Non
 
     Text or a number in the place of a condition would be converted, and the conversion can fail.
     """
-    while isinstance(node, exp.Paren):
-        node = node.this
+    node = node.unnest()
     if isinstance(node, exp.Column) and relation.field(node).kind == "boolean":
         return
     if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
