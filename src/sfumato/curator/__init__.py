@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from sfumato.recipes import Plan, Recipe
     from sfumato.release import Release
     from sfumato.schema.part import Window
-    from sfumato.sql import Answer, Description
+    from sfumato.sql.finish import Answer
+    from sfumato.sql.settle import Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 

@@ -27,7 +27,7 @@ from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_column, parse_project
 from sfumato.schema.draft import MISSING, describe_column, is_text_file
 from sfumato.schema.project import find_private
-from sfumato.sql import Answer
+from sfumato.sql.finish import Answer
 from sfumato.tables.profile import find_edges, profile_table
 
 # Of epsilon: for the kinds of columns, and with what they hold. The rest is for numbers among texts.

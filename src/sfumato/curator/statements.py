@@ -25,47 +25,16 @@ from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
-from sfumato.sql import (
-    CAPS,
-    Answer,
-    Description,
-    NoisyAggregates,
-    QueryPlan,
-    Source,
-    answer_listing,
-    bind_parameters,
-    count_stands,
-    covers_costs,
-    describe_rows,
-    find_stands,
-    finish_rows,
-    flatten,
-    half_width,
-    is_probe,
-    kinds_of_parameters,
-    least_epsilon,
-    list_constants,
-    list_labels,
-    name_columns_of,
-    normalize,
-    pack_noisy,
-    parameter_type,
-    plan_public,
-    plan_rows,
-    prepare_query,
-    price_statement,
-    probe_rows,
-    read_listing,
-    read_statement,
-    refuse,
-    refuse_deep,
-    refuse_large,
-    rehearse_query,
-    selects_rows,
-    stand_in,
-    stands_for,
-    unpack_noisy,
-)
+from sfumato.sql.check import refuse, refuse_deep, refuse_large
+from sfumato.sql.chosen import covers_costs
+from sfumato.sql.finish import Answer, pack_noisy, rehearse_query, unpack_noisy
+from sfumato.sql.listing import answer_listing, read_listing
+from sfumato.sql.magnitudes import CAPS
+from sfumato.sql.nested import flatten
+from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
+from sfumato.sql.planner import plan_public, prepare_query
+from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.question import (
     Question,
     can_reuse,
@@ -73,19 +42,25 @@ from sfumato.sql.question import (
     read_question,
     reorder_plan,
 )
+from sfumato.sql.relation import Source
 from sfumato.sql.reuse import (
     Derived,
     Earlier,
     derive_answer,
     reorder_noisy,
 )
+from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
+from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type, stands_for
+from sfumato.sql.statement import price_statement, read_statement
 
 if TYPE_CHECKING:
     from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Listing, Statement
+    from sfumato.sql.listing import Listing
+    from sfumato.sql.relation import Catalog
+    from sfumato.sql.statement import Statement
 
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 

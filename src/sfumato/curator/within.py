@@ -17,12 +17,14 @@ from sfumato.accounting import max_mu, mu_to_epsilon
 from sfumato.curator.reuse import finish_measured
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import round_up
-from sfumato.sql import Answer, NoisyAggregates, QueryPlan, check_within, half_width
+from sfumato.sql.finish import Answer
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, check_within, half_width
 from sfumato.sql.reuse import average_answers, can_average, find_lack
 
 if TYPE_CHECKING:
     from sfumato.curator.statements import Desk
-    from sfumato.sql import Catalog, Statement, Within
+    from sfumato.sql.relation import Catalog
+    from sfumato.sql.statement import Statement, Within
 
 FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)

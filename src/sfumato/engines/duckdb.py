@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     )
     from sfumato.schema.family import Family
     from sfumato.schema.part import Part
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
 _PUBLIC_TEXT = 100_000

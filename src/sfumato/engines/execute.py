@@ -25,7 +25,11 @@ from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
 from sfumato.exact import Withheld
 from sfumato.schema import Table
-from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse, tally_individuals
+from sfumato.schema.table import UNIT
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.check import refuse
+from sfumato.sql.magnitudes import tally_individuals
+from sfumato.sql.plan import QueryPlan
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)

@@ -36,8 +36,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.metrics.released import code_released, is_released_layout, released_names
 from sfumato.schema import Column, IntegerRange, Period, Table
-from sfumato.schema.table import PrivacyUnit
-from sfumato.sql import code_name
+from sfumato.schema.table import PrivacyUnit, code_name
 from sfumato.tables import TableLike, require_columns, to_numpy
 
 ROW = "row of the table"

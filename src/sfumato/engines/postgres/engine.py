@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 
 _MOST_LISTED = 2**24

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sfumato.engines.execute import TrueAggregates, find_interval
 from sfumato.engines.push.translate import Scope, read_scope, to_double
 from sfumato.engines.push.words import Pushed, PushedKey, UnpushedError, Words
-from sfumato.sql import CELLS, Measure, QueryPlan
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.plan import QueryPlan
 
 if TYPE_CHECKING:
     from sqlglot import exp

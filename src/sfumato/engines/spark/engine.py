@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 
 PREFIX = "spark:"
