@@ -165,10 +165,10 @@ class Desk:
             for table in self._named(statement)
             if table.unit.column is not None
         }
-        flat = flatten(statement.query, statement.texts, units)
+        flat = flatten(statement, units)
         if flat.query is not statement.query:
             refuse_large(flat.query)  # names stand for what they are now
-        return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)
+        return flat
 
     def _named(self, statement: Statement) -> list[Table]:
         """The private tables that a statement names."""

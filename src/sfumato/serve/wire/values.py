@@ -16,7 +16,7 @@ import pyarrow as pa
 
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
 JSON, FLOAT4, FLOAT8, BPCHAR, VARCHAR, DATE, TIME = 114, 700, 701, 1042, 1043, 1082, 1083
-TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID, UNKNOWN, JSONB = 1114, 1184, 1186, 1700, 2950, 705, 3802
+TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID, UNKNOWN = 1114, 1184, 1186, 1700, 2950, 705
 INT2VECTOR, OIDVECTOR = 22, 30
 
 _SIZES = {
@@ -218,7 +218,7 @@ def _encode_binary(value: Any, oid: int) -> bytes:  # noqa: ANN401
             return _encode_numeric(value if isinstance(value, Decimal) else Decimal(str(value)))
         case 2950:
             return uuid.UUID(str(value)).bytes
-        case 3802:
+        case 3802:  # jsonb
             return b"\x01" + _write(value, oid).encode()
     return _write(value, oid).encode()
 
