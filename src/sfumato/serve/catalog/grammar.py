@@ -75,13 +75,6 @@ _TOKENS = re.compile(
     r"""|\bAS\s+(?P<word>select|table|update|insert|delete)\b""",
     re.DOTALL | re.IGNORECASE,
 )
-# SHOW TABLES and SHOW COLUMNS are about the project, whose curator answers them.
-_SHOW = re.compile(r"\s*SHOW\s+(?!(?:ALL\s+)?TABLES\b|COLUMNS\b)([\w. ]+?)\s*;?\s*", re.IGNORECASE)
-_SHOWN = {
-    "transaction isolation level": "transaction_isolation",
-    "time zone": "timezone",
-    "session authorization": "session_authorization",
-}
 
 
 class _Dialect(Postgres):
@@ -96,12 +89,6 @@ class _Dialect(Postgres):
 
         def _warn_unsupported(self) -> None:
             """Does not log the client's text, as the parent does."""
-
-
-def find_setting(text: str) -> str | None:
-    """The setting that a SHOW statement asks for, or None if it is none."""
-    found = _SHOW.fullmatch(text)
-    return None if found is None else _SHOWN.get(found[1].lower(), found[1].lower())
 
 
 def read_statement(text: str) -> exp.Query | None:

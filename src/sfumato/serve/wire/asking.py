@@ -123,8 +123,7 @@ class Asker:
         result: Result = await self._in_thread(answer)
         if columns is None or len(columns) != len(result.columns):
             columns = result.columns
-        word = result.tag.partition(" ")[0] or "SELECT"
-        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word=word)
+        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word="SELECT")
 
     async def _spend(self, text: str, parameters: tuple[object, ...]) -> Reply:
         budget = self._settings.session_budget
