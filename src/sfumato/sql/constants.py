@@ -45,6 +45,7 @@ _SECONDS = {
     **dict.fromkeys(("day", "d"), Fraction(86400)),
     **dict.fromkeys(("week", "w"), Fraction(604800)),
 }
+_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\\s]+(?:\s+[^",{}\\\s]+)*))\s*(,|$)', re.DOTALL)
 _CLOCKS = ("now", "getdate", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "today")
 
 
@@ -190,6 +191,31 @@ def read_moment(text: str) -> date | datetime | None:
 def is_dated(text: str) -> bool:
     """Whether a text has the form of a date or a moment, there or not."""
     return _MOMENT.fullmatch(text) is not None
+
+
+def read_array(text: str) -> list[str | None]:
+    """The texts of an array as PostgreSQL writes it, None for NULL; ValueError if it is none.
+
+    >>> read_array('{a, "b, c", NULL}')
+    ['a', 'b, c', None]
+    """
+    body = text.strip()
+    if body[:1] + body[-1:] != "{}":
+        raise ValueError("an array is written {a,b}")
+    body = body[1:-1]
+    items: list[str | None] = []
+    place = 0
+    while place < len(body) or (items and body.endswith(",")):
+        match = _ITEM.match(body, place)
+        if match is None:
+            raise ValueError("an array is written {a,b}")
+        quoted, plain, _ = match.groups()
+        if quoted is not None:
+            items.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
+        else:
+            items.append(None if plain.lower() == "null" else plain)
+        place = match.end()
+    return items
 
 
 def from_python(value: object) -> exp.Expr:

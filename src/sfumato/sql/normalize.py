@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from sfumato.sql.calendar import EPOCH, read_format
 from sfumato.sql.check import find_aggregates, refuse, refuse_deep
-from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
+from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_array, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _SCHEMAS = ("public",)
@@ -296,34 +296,15 @@ def _rewrite_any(node: exp.Expr) -> None:
         array.meta["listed"] = True
         items = [array]
     elif isinstance(array, exp.Literal) and array.is_string:
-        items = [exp.Literal.string(text) for text in _read_array(array.name)]
+        try:
+            found = read_array(array.name)
+        except ValueError:
+            raise refuse("an array in quotes is written {a,b}") from None
+        items = [exp.Literal.string(text) for text in found if text is not None]
     else:
         raise refuse("ANY and ALL take a list of constants: ARRAY['a', 'b']")
     test: exp.Expr = exp.In(this=node.this, expressions=items) if items else exp.Boolean(this=False)
     node.replace(test if is_any else exp.Not(this=test))
-
-
-def _read_array(text: str) -> list[str]:
-    """The texts of an array as PostgreSQL writes it: {a,"b c"}."""
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")) or "{" in inner[1:]:
-        raise refuse("an array in quotes is written {a,b}")
-    pattern = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",\\{}]*))\s*(,|$)')
-    found: list[str] = []
-    place, inner = 0, inner[1:-1]
-    while inner.strip() and place <= len(inner):
-        match = pattern.match(inner, place)
-        if match is None:
-            raise refuse("an array in quotes is written {a,b}")
-        quoted, plain, end = match.groups()
-        if quoted is None and plain.strip().upper() != "NULL":
-            found.append(plain.strip())
-        elif quoted is not None:
-            found.append(re.sub(r"\\(.)", r"\1", quoted))
-        place = match.end()
-        if not end:
-            break
-    return found
 
 
 def _rewrite_format(node: exp.ToChar) -> None:

@@ -11,6 +11,7 @@ from sqlglot.dialects.postgres import Postgres
 
 from sfumato.errors import UnsupportedQuery
 from sfumato.serve.catalog.tables import Relation, read_description, read_functions
+from sfumato.sql.constants import read_array
 
 _LONGEST = 100_000
 # Functions in FROM that have no rows to give here, with their columns.
@@ -136,8 +137,10 @@ def find_relation(table: exp.Table) -> Relation | None:
 
 def read_list(text: str) -> list[str]:
     """The texts in PostgreSQL's spelling of a list, `{a,"b c"}`."""
-    words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}"\s][^,{}"]*)', text.strip()[1:-1])
-    return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain.strip() for quoted, plain in words]
+    try:
+        return [each for each in read_array(text) if each is not None]
+    except ValueError as error:
+        raise refuse(str(error)) from None
 
 
 def read_type(node: exp.Expr) -> str:
