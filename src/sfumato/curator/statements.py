@@ -270,7 +270,7 @@ class Desk:
         progress: Callable[[str], None],
     ) -> Answer:
         """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
-        noisy, spent, entry = self._measure(plan, bind=bind, progress=progress)
+        noisy, spent, entry = self.measure(plan, bind=bind, progress=progress)
         if noisy.bounds or noisy.cap is not None:
             plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap)
         if combine and entry.description.get("question") is not None:
@@ -434,8 +434,8 @@ class Desk:
                 left=most,
             )
         answers = [self.measure(part, progress=progress) for part in plan.parts]
-        spent = sum((cost for _, cost in answers), Fraction(0))
-        table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
+        spent = sum((cost for _, cost, _ in answers), Fraction(0))
+        table = finish_rows(plan, tuple(noisy for noisy, _, _ in answers))
         notes: tuple[str, ...] = ()
         if plan.blanks:
             notes = (
@@ -451,24 +451,12 @@ class Desk:
         spent: Fraction = Fraction(0),
         bind: Callable[..., QueryPlan] | None = None,
         progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction]:
-        """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
+    ) -> tuple[NoisyAggregates, Fraction, Entry]:
+        """The noisy aggregates of `plan`, the epsilon that was charged for them now, and the entry.
 
         `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
         one that has choices.
         """
-        noisy, cost, _ = self._measure(plan, spent=spent, bind=bind, progress=progress)
-        return noisy, cost
-
-    def _measure(
-        self,
-        plan: QueryPlan,
-        *,
-        spent: Fraction = Fraction(0),
-        bind: Callable[..., QueryPlan] | None = None,
-        progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction, Entry]:
-        """The same, and the entry of the charge."""
         question = self.question(plan)
         held, entries = [plan], []
 

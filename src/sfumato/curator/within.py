@@ -49,7 +49,7 @@ def answer_within(
         if averaged:
             return _refine(desk, statement, goal, catalog, progress=progress)
         try:
-            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if last is None:
                 raise
@@ -83,7 +83,7 @@ def _refine(
         if not can_average(plan):
             raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
         try:
-            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if not parts:
                 raise
