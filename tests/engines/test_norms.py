@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.engines import DuckDBEngine, bounded
+from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.questions import (
     NORM_GRID,
@@ -227,10 +227,10 @@ def test_heavy_individuals_stay_within_the_norm_and_use_it(name, norm, queries):
 )
 @settings(max_examples=100, deadline=None)
 def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
-    squares = [square for square in squares if square > bounded.floor_square(bound)]
+    squares = [square for square in squares if square > counts.floor_square(bound)]
     listed = ", ".join(f"({square})" for square in squares) or "(NULL)"
     given_squares = f"SELECT CAST(s AS HUGEINT) AS s FROM (VALUES {listed}) AS t(s)"
-    query = f"SELECT s, {bounded.scale_factor(bound)} FROM ({given_squares})"
+    query = f"SELECT s, {counts.scale_factor(bound)} FROM ({given_squares})"
     for square, factor in duckdb.sql(query).fetchall():
         if square is not None:
             assert square > bound**2
@@ -240,7 +240,7 @@ def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
 
 
 def test_without_clipping_the_bound_would_be_broken(monkeypatch):
-    monkeypatch.setattr(bounded, "scale_factor", lambda bound: f"{NORM_GRID}")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: f"{NORM_GRID}")
     request = ask(("c", "d"), 2)
     (moved,), (without,) = clip(CROWD + HEAVY["in all cells"], [request]), clip(CROWD, [request])
     difference = moved.astype(object) - without.astype(object)
@@ -293,7 +293,7 @@ def test_the_order_of_records_does_not_matter():
 
 
 def test_sums_are_held_to_what_fits(monkeypatch):
-    monkeypatch.setattr(bounded, "SATURATED", 5 * NORM_GRID)
+    monkeypatch.setattr(counts, "_SATURATED", 5 * NORM_GRID)
     cancel = Queries(
         cells=4, grid=1, starts=np.array([0, 1, 2]), members=np.array([0, 1]), weights=np.array([1, -1])
     )
@@ -355,7 +355,7 @@ def test_what_cannot_be_held_to_a_norm_is_refused(tmp_path):
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
     write(tmp_path, CROWD)
-    monkeypatch.setattr(bounded, "scale_factor", lambda bound: "error('somebody')")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: "error('somebody')")
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
         DuckDBEngine(tmp_path).count(
             describe(), tuple(each.counted for each in (ask(("c",), 1),)), progress=lambda _: None

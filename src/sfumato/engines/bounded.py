@@ -1,7 +1,6 @@
-"""The bounded records of a sealed table as DuckDB reads them, and what it counts of individuals.
+"""The bounded records of a sealed table as DuckDB reads them, and how it counts individuals in cells.
 
-Everything here reads relations that are made on one connection: `encoded`, of records that have all codes, or
-`numbered`, whose individuals are numbers i. The SQL of `counts` is portable; what is here is faster.
+Everything here reads the relation `encoded` that is made on one connection.
 """
 
 from __future__ import annotations
@@ -16,36 +15,29 @@ from numpy.typing import NDArray
 
 from sfumato.engines.base import TrueCounts, cell_code
 from sfumato.engines.counts import (
-    SATURATED,
     bound_records,
     cut_ranks,
     fill_counts,
-    floor_square,
     individuals_query,
     list_pairs,
-    list_weights,
-    lost_query,
     number_table,
     render,
-    scale_factor,
 )
 from sfumato.engines.encode import quote_name
 from sfumato.engines.residuals import BoundedCodes
-from sfumato.engines.sealed import NUMBER, register_columns
-from sfumato.questions import NORM_GRID
+from sfumato.engines.sealed import register_columns
 from sfumato.schema.table import UNIT, code_name
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from sfumato.engines.sealed import Sealed
-    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Queries
+    from sfumato.questions import IndividualCounts
     from sfumato.schema import Table
 
 _Read = tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]
 
 _BATCH_ROWS = 2**20
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
-_SQUARED = "sum(CAST(a AS HUGEINT) * a)"  # in what DuckDB is fastest with
 
 
 def list_codes(columns: tuple[str, ...]) -> frozenset[str]:
@@ -60,20 +52,18 @@ def create_encoded(
     *,
     unit: str | None,
     name: str = "encoded",
+    complete: bool = True,
 ) -> None:
-    """Creates a relation of the records that have all codes: the individual as u, the codes as c0, c1, ..."""
+    """Creates a relation of the records: the individual as u, the codes as c0, c1, ...
+
+    If it is `complete`, of those that have all codes; else some are NULL.
+    """
     register_columns(connection, f"sealed {name}", records)
     selected = _spell_codes(columns) if unit is None else [f"{quote_name(unit)} AS u", *_spell_codes(columns)]
-    kept = " AND ".join(f"{quote_name(code_name(column))} IS NOT NULL" for column in columns)
+    tested = columns if complete else ()
+    kept = " AND ".join(f"{quote_name(code_name(column))} IS NOT NULL" for column in tested)
     query = f"SELECT {', '.join(selected) or '1 AS one'} FROM {quote_name(f'sealed {name}')}"
     connection.execute(f"CREATE TEMP VIEW {name} AS {query}" + (f" WHERE {kept}" if kept else ""))
-
-
-def number_records(connection: duckdb.DuckDBPyConnection, sealed: Sealed, columns: tuple[str, ...]) -> None:
-    """Creates `numbered`: the individual as a number i, the codes as c0, c1, ..., some of them NULL."""
-    register_columns(connection, "sealed", sealed.everything)
-    selected = ", ".join([f"{quote_name(NUMBER)} AS i", *_spell_codes(columns)])
-    connection.execute(f"CREATE TEMP VIEW numbered AS SELECT {selected} FROM sealed")
 
 
 def bounded_queries(
@@ -139,7 +129,7 @@ def count_individuals(
     connection.register("questions", number_table(list_pairs(question)))
     if table.unit.column is None:
         query = render(individuals_query(table, question), dialect="duckdb")
-        return fill_counts(question.columns, question.rows, [_read_columns(connection, query)])
+        return fill_counts(question.columns, question.rows, [read_columns(connection, query)])
     cell = cell_code(table, question.columns, question.columns)
     connection.execute(
         f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
@@ -153,92 +143,14 @@ def count_individuals(
     connection.execute(
         f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}"
     )
-    numbers = _read_columns(connection, cut_ranks(question.max_cells))
+    numbers = read_columns(connection, cut_ranks(question.max_cells))
     return fill_counts(question.columns, question.rows, [numbers])
-
-
-def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
-    """The number of records that each bound of `choice` cuts off; reads `encoded`.
-
-    Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
-    """
-    query = render(lost_query(table, choice), dialect="duckdb")
-    (row,) = connection.execute(query).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def count_within(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], choice: NormChoice
-) -> TrueCounts:
-    """The number of individuals within each norm of `choice`, then the number of all of them.
-
-    Privacy: an individual adds 0 or 1 to each number, as its own records decide.
-    """
-    _create_shares(connection, table, columns, choice.columns, None)
-    within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
-    (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARED} AS s FROM shares GROUP BY i)"
-    ).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def clip_counts(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    columns: tuple[str, ...],
-    questions: tuple[ClippedMarginal, ...],
-) -> Iterator[TrueCounts]:
-    """The answers to each question, in units of 1 / grid; `columns` are those of `numbered`.
-
-    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a question,
-    whatever its records hold, and the vector depends on its own records alone. Proof:
-    docs/proofs/contribution-norms.md.
-    """
-    for question in questions:
-        _create_shares(connection, table, columns, question.columns, question.queries)
-        bound = question.norm * (1 if question.queries is None else question.queries.grid)
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARED} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
-        )
-        total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
-        answers = (
-            f"SELECT r, CAST(least(greatest({total}, -{SATURATED}), {SATURATED}) AS BIGINT) AS a "
-            "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
-        )
-        yield fill_counts(question.columns, question.size(table), [_read_columns(connection, answers)])
 
 
 def _spell_codes(columns: tuple[str, ...]) -> list[str]:
     return [f"{quote_name(code_name(name))} AS c{index}" for index, name in enumerate(columns)]
 
 
-def _read_columns(connection: duckdb.DuckDBPyConnection, query: str) -> list[NDArray[Any]]:
+def read_columns(connection: duckdb.DuckDBPyConnection, query: str) -> list[NDArray[Any]]:
+    """The columns of the answer to a query."""
     return [to_numpy(column.combine_chunks()) for column in connection.sql(query).to_arrow_table().columns]
-
-
-def _create_shares(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    columns: tuple[str, ...],
-    marginal: tuple[str, ...],
-    queries: Queries | None,
-) -> None:
-    """Creates `shares`: what individual i adds to answer r, a whole number a, unscaled.
-
-    A record without a code in a column of this marginal is left out of it, and of it only.
-    """
-    cell = "CAST(0 AS INTEGER)"
-    for name in marginal:
-        cell = f"({cell} * {table.column(name).size} + CAST(c{columns.index(name)} AS INTEGER))"
-    kept = " AND ".join(f"c{columns.index(name)} IS NOT NULL" for name in marginal)
-    cells = f"SELECT i, {cell} AS r, count(*) AS a FROM numbered WHERE {kept} GROUP BY ALL"
-    if queries is None:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE shares AS {cells}")
-        return
-    connection.register("weights", number_table(list_weights(queries)))
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE shares AS SELECT i, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
-        f"FROM ({cells}) AS cells JOIN weights ON cells.r = weights.cell GROUP BY ALL"
-    )
-    connection.unregister("weights")

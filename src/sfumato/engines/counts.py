@@ -1,10 +1,9 @@
 """How exact counts are made: by numpy as codes stream by, and by SQL that bounds every individual.
 
 The portable queries read a relation `encoded`: the individual as u, the codes of columns as c0, c1, ..., NULL
-outside a domain. `ServerEngine` sends them to PostgreSQL and Spark. For norms, and for individuals in cells,
-DuckDB has variants of its own in `bounded`. Over two million records the portable ones take 1.5 to 1.9 times
-as long for norms, and 1.6 to 2.2 times for individuals where a thousand numbers of records are asked of every
-cell.
+outside a domain. `PortableEngine` asks them of any database, `ServerEngine` sends all of them to PostgreSQL
+and Spark. For individuals in cells DuckDB has a variant of its own in `bounded`: over two million records the
+portable one takes 1.6 to 2.2 times as long where a thousand numbers of records are asked of every cell.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +57,7 @@ MOST_RECORDS = 2**40
 """An individual with more records counts for nothing under a norm, so that no sum can overflow."""
 LARGEST_SQUARE = 2**120
 _HELD = 2**22  # cells of single records that wait to be merged
-SATURATED = 2**62
-"""No sum is told to be larger than this."""
+_SATURATED = 2**62
 _SHRUNK = Fraction(1, 2**40)
 _HALF = 2**60  # the words into which a sum of squares is cut
 _MOST_MASKED = 62  # columns that the bits of one number can tell apart
@@ -258,7 +256,7 @@ def lost_query(table: Table, choice: CapChoice) -> str:
     return f"SELECT {sums} FROM ({numbers}) AS numbers"
 
 
-def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> str:
+def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice, *, crowds: bool = True) -> str:
     """One row: the number of individuals within each norm of `choice`, then that of all individuals."""
     within = [
         f"count(*) FILTER (WHERE s <= {floor_square(norm)}) AS k{place}"
@@ -266,24 +264,27 @@ def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> 
     ]
     squares = f"SELECT u, {_SQUARED} AS s FROM shares GROUP BY u"
     rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
-    return _with(_shares(table, columns, choice.columns, weighted=False), rows)
+    return _with(_shares(table, columns, choice.columns, weighted=False, crowds=crowds), rows)
 
 
-def clipped_query(table: Table, columns: tuple[str, ...], question: ClippedMarginal) -> str:
+def clipped_query(
+    table: Table, columns: tuple[str, ...], question: ClippedMarginal, *, crowds: bool = True
+) -> str:
     """The answers to a question with a norm: its place r and the sum a, in units of 1 / grid.
 
     Reads `encoded`, with `columns`, and `weights` (cell, r, w) if the question has queries. Answers that
-    nobody adds to have no row.
+    nobody adds to have no row. Without `crowds`, nobody has more than MOST_RECORDS records.
     """
     bound = question.norm * (1 if question.queries is None else question.queries.grid)
-    relations = _shares(table, columns, question.columns, weighted=question.queries is not None)
+    weighted = question.queries is not None
+    relations = _shares(table, columns, question.columns, weighted=weighted, crowds=crowds)
     relations["factors"] = (
         f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARED} AS s FROM shares GROUP BY u) "
         f"AS squares WHERE s > {floor_square(bound)}"
     )
     total = f"sum(CAST(coalesce(f, {NORM_GRID}) AS {_WIDE}) * a)"
     rows = (
-        f"SELECT r, CAST(least(greatest({total}, -{SATURATED}), {SATURATED}) AS BIGINT) AS a "
+        f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
         "FROM shares LEFT JOIN factors ON factors.u = shares.u GROUP BY r"
     )
     return _with(relations, rows)
@@ -333,12 +334,48 @@ def render(sql: str, *, dialect: Dialect) -> str:
     return sqlglot.parse_one(sql, read="duckdb").transform(change).sql(dialect=dialect)
 
 
-class ServerEngine(CountingEngine):
-    """An engine whose server runs the portable queries of this module."""
+class PortableEngine(CountingEngine):
+    """An engine that holds individuals to norms, and chooses among bounds, by the queries of this module."""
+
+    crowds: ClassVar[bool] = True
+    """Whether somebody may have more than MOST_RECORDS records."""
 
     @abstractmethod
     def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
         """Within it, the server can be asked about the records, encoded in `columns`."""
+
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        columns = all_columns(tuple(question.columns for question in questions))
+        answers = []
+        with self._ask(table, columns) as ask:
+            progress("bounding contributions")
+            progress("counting")
+            for question in questions:
+                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
+                query = clipped_query(table, columns, question, crowds=self.crowds)
+                answers.append(fill_counts(question.columns, question.size(table), ask(query, beside)))
+        return tuple(answers)
+
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
+        query = within_query(table, choice.columns, choice, crowds=self.crowds)
+        return self._count_row(table, choice, query, progress)
+
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
+        return self._count_row(table, choice, lost_query(table, choice), progress)
+
+    def _count_row(
+        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, choice.columns) as ask:
+            progress("bounding contributions")
+            (row,) = ask(query, {})
+            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
+
+
+class ServerEngine(PortableEngine):
+    """An engine whose server runs all of the portable queries."""
 
     @abstractmethod
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
@@ -353,20 +390,6 @@ class ServerEngine(CountingEngine):
     ) -> tuple[TrueAggregates, Fetched | None]:
         """The aggregates of all individuals within their bound, and the wanted columns of the others."""
         raise NotImplementedError
-
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        answers = []
-        with self._ask(table, columns) as ask:
-            progress("bounding contributions")
-            progress("counting")
-            for question in questions:
-                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
-                parts = ask(clipped_query(table, columns, question), beside)
-                answers.append(fill_counts(question.columns, question.size(table), parts))
-        return tuple(answers)
 
     def _add_moments(
         self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
@@ -400,20 +423,6 @@ class ServerEngine(CountingEngine):
             parts = ask(query, list_tables(question))
             sums = fill_counts(question.columns, table.cells(question.columns), parts)
             return finish_sums(question, np.array(sums.true_values))
-
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        return self._count_row(table, choice, within_query(table, choice.columns, choice), progress)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        return self._count_row(table, choice, lost_query(table, choice), progress)
-
-    def _count_row(
-        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        with self._ask(table, choice.columns) as ask:
-            progress("bounding contributions")
-            (row,) = ask(query, {})
-            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
 
 
 def collect_cells(
@@ -511,28 +520,31 @@ def _digest(columns: list[str]) -> str:
 
 
 def _shares(
-    table: Table, columns: tuple[str, ...], marginal: tuple[str, ...], *, weighted: bool
+    table: Table, columns: tuple[str, ...], marginal: tuple[str, ...], *, weighted: bool, crowds: bool
 ) -> dict[str, str]:
     """Relations that end in `shares`: what individual u adds to answer r, a whole number a, unscaled.
 
-    A record without a code in a column of this marginal is left out of it, and of it only.
+    A record without a code in a column of this marginal is left out of it, and of it only. Where there may
+    be `crowds`, individuals with more than MOST_RECORDS records are left out.
     """
     filters = ["u IS NOT NULL", *(f"c{columns.index(name)} IS NOT NULL" for name in marginal)]
     placed = (
         f"SELECT u, {cell_code(table, columns, marginal)} AS r FROM encoded WHERE {' AND '.join(filters)}"
     )
-    crowds = f"SELECT u FROM encoded WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {MOST_RECORDS}"
-    cells = (
-        f"SELECT u, r, count(*) AS a FROM ({placed}) AS placed "
-        "WHERE NOT EXISTS (SELECT 1 FROM crowds WHERE crowds.u = placed.u) GROUP BY u, r"
-    )
+    relations = {}
+    few = ""
+    if crowds:
+        many = f"SELECT u FROM encoded WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {MOST_RECORDS}"
+        relations["crowds"] = many
+        few = "WHERE NOT EXISTS (SELECT 1 FROM crowds WHERE crowds.u = placed.u) "
+    cells = f"SELECT u, r, count(*) AS a FROM ({placed}) AS placed {few}GROUP BY u, r"
     if not weighted:
-        return {"crowds": crowds, "shares": cells}
+        return {**relations, "shares": cells}
     sums = (
         "SELECT u, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
         "FROM cells JOIN weights ON weights.cell = cells.r GROUP BY u, weights.r"
     )
-    return {"crowds": crowds, "cells": cells, "shares": sums}
+    return {**relations, "cells": cells, "shares": sums}
 
 
 def _cut_chunks(marginals: tuple[tuple[str, ...], ...]) -> list[list[int]]:

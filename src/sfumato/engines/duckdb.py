@@ -8,7 +8,7 @@ bound take the slower road through a window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from sfumato.engines.arrivals import find_arrivals, load_log, save_arrivals, sum_log
 from sfumato.engines.base import (
-    CountingEngine,
     Fetched,
     TrueCounts,
     all_columns,
@@ -33,18 +32,15 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.bounded import (
     bounded_queries,
-    clip_counts,
     count_individuals,
-    count_lost,
-    count_within,
     create_encoded,
     join_codes,
     list_codes,
-    number_records,
     read_codes,
+    read_columns,
 )
 from sfumato.engines.chain import follow_reference
-from sfumato.engines.counts import OccupiedTally, Tally
+from sfumato.engines.counts import OccupiedTally, PortableEngine, Tally, number_table, render
 from sfumato.engines.encode import (
     connect,
     encode_column,
@@ -79,17 +75,16 @@ from sfumato.schema.table import UNIT, PrivacyUnit, find_place
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from sqlglot import exp
 
+    from sfumato.engines.counts import Ask, Beside
     from sfumato.engines.examine import TableFit
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.gradients import TrueRecords
     from sfumato.questions import (
-        CapChoice,
-        ClippedMarginal,
         IndividualCounts,
         Moments,
-        NormChoice,
         Outcomes,
         Residuals,
         RunningSums,
@@ -105,8 +100,10 @@ _MOST_CHUNKS = 32
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
 
 
-class DuckDBEngine(CountingEngine):
+class DuckDBEngine(PortableEngine):
     """An engine over Parquet, CSV and CSV.gz files, looked up from one folder."""
+
+    crowds = False  # all that is sealed is here, in far fewer records
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -202,16 +199,18 @@ class DuckDBEngine(CountingEngine):
                     for tally in tallies:
                         tally.add(codes, weights, rows=rows)
 
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
+    @contextmanager
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
         with hide_failures(name_source(table)), connect() as connection:
             sealed = self._seal(table, list_codes(columns))
-            progress("bounding contributions")
-            number_records(connection, sealed, columns)
-            progress("counting")
-            return tuple(clip_counts(connection, table, columns, questions))
+            create_encoded(connection, sealed.everything, columns, unit=NUMBER, complete=False)
+
+            def ask(query: str, beside: Beside) -> list[list[NDArray[Any]]]:
+                for name, numbers in beside.items():
+                    connection.register(name, number_table(numbers))
+                return [read_columns(connection, render(query, dialect="duckdb"))]
+
+            yield ask
 
     def _count_individuals(
         self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
@@ -315,21 +314,6 @@ class DuckDBEngine(CountingEngine):
             log = log.combine_chunks()  # every period adds one, and whatever reads them reads them all
         self._logged = (stream, entries, log)
         return log
-
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with hide_failures(name_source(table)), connect() as connection:
-            sealed = self._seal(table, list_codes(choice.columns))
-            progress("bounding contributions")
-            number_records(connection, sealed, choice.columns)
-            progress("counting")
-            return count_within(connection, table, choice.columns, choice)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with hide_failures(name_source(table)), connect() as connection:
-            sealed = self._seal(table, list_codes(choice.columns))
-            create_encoded(connection, sealed.everything, choice.columns, unit=NUMBER)
-            progress("bounding contributions")
-            return count_lost(connection, table, choice)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from headers and footers alone."""
