@@ -111,7 +111,7 @@ class Catalog:
         return Result(columns=columns, rows=rows)
 
     def _run(
-        self, sql: str, session: dict[str, object], parameters: list[object]
+        self, sql: str, session: Mapping[str, object], parameters: list[object]
     ) -> tuple[list[str], list[tuple[object, ...]]]:
         """The types and rows of a statement for DuckDB, on a connection of its own and for a bounded time."""
         import duckdb
