@@ -7,9 +7,8 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.engines.encode import quote_name
+from sfumato.engines.encode import find_interval, quote_name
 from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
 from sfumato.exact import Withheld
@@ -458,7 +457,7 @@ def _value(measure: Measure, raw: str) -> str:
         test = f"NOT isnan({raw})" if measure.is_number else f"{raw} IS NOT NULL"
         return f"CASE WHEN {test} THEN 1::UTINYINT END"
     if measure.edges is not None:
-        interval = find_interval(measure.edges, raw, spell=lambda edge: f"{edge!r}::DOUBLE")
+        interval = find_interval(measure.edges, raw)
         return f"CASE WHEN NOT isnan({raw}) THEN {interval} END"
     low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
     # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
@@ -476,21 +475,6 @@ def _value(measure: Measure, raw: str) -> str:
         return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
     width = float(measure.high - measure.low)
     return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
-
-
-def find_interval(
-    edges: Sequence[Fraction], raw: str, *, spell: Callable[[float], str], first: int = 0
-) -> str:
-    """The number of the interval that holds `raw`, by halving; the outermost if none does.
-
-    `spell` writes a floating number. Made of comparisons alone, so that every engine finds the same one.
-    """
-    if len(edges) <= 2:
-        return str(first)
-    middle = len(edges) // 2
-    below = find_interval(edges[: middle + 1], raw, spell=spell, first=first)
-    above = find_interval(edges[middle:], raw, spell=spell, first=first + middle)
-    return f"CASE WHEN {raw} >= {spell(float(edges[middle]))} THEN {above} ELSE {below} END"
 
 
 def _columns(plan: QueryPlan) -> list[str]:
