@@ -273,7 +273,7 @@ def read_table(source: Source, alias: str) -> Relation:
     if source.table is not None:
         unit = source.table.unit
         for name, column in source.table.columns.items():
-            fields[name.lower()] = _describe(name, column, source)
+            fields[name.lower()] = describe_field(name, column, source)
         for name in source.stored:
             key = name.lower()
             written = source.table.source.lower().endswith(TEXT_FILES)
@@ -308,7 +308,8 @@ def is_reserved(name: str) -> bool:
     return name.lower() == UNIT or name.lower().startswith(code_name(""))
 
 
-def _describe(name: str, column: Column, source: Source) -> Field:
+def describe_field(name: str, column: Column, source: Source) -> Field:
+    """A described column of a table as a query sees it."""
     first = column.stored[0]
     kind, stored = _kind(source.stored.get(first, "text")), source.types.get(first)
     if column.drafted and not column.accepted:
