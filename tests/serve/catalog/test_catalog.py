@@ -258,3 +258,16 @@ def test_threads_share_a_catalog():
     assert sorted({name for name, _ in found}) == [f"u{number}" for number in range(8)]
     assert len({count for _, count in found}) == 1
     assert len(found) == 160
+
+
+def test_columns_have_the_types_that_statements_see():
+    columns = {"opened": {"format": "%d.%m.%Y"}, "fee": {"bounds": "private"}, "rooms": {"bounds": [0, 9]}}
+    table = {"source": "t.csv", "unit": "row", "columns": columns}
+    project = parse_project({"budget": {"epsilon": 1}, "tables": {"t": table}}, folder=Path("/nowhere"))
+    catalog = Catalog(project, stored={"t": dict.fromkeys(columns, "text")})
+    text = "SELECT attname, format_type(atttypid, -1) FROM pg_attribute WHERE attrelid = 't'::regclass"
+    assert ask(catalog, f"{text} ORDER BY attnum").rows == [
+        ("opened", "timestamp without time zone"),
+        ("fee", "double precision"),
+        ("rooms", "double precision"),
+    ]
