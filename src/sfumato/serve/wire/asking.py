@@ -40,17 +40,8 @@ class Asker:
     Which of service and catalog answers is decided by the statement alone, before its parameters are looked
     at: a parameter may hold any text, even that of a statement.
 
-    Parameters
-    ----------
-    service, catalog
-        Who answers.
-    user, database
-        Who asks, and the database name that they gave.
-    settings
-        The session's: the price of plain statements, the budget of the session.
-    threads
-        Where the catalog works, as it does not wait.
-
+    `database` is the name that the `user` gave, `settings` are those of the session: the price of plain
+    statements, the budget of the session. `threads` is where the catalog works, as it does not wait.
     """
 
     def __init__(
