@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from sfumato.schema import Bins, Column, IntegerRange, Period, Values
@@ -206,13 +207,13 @@ class Words(ABC):
     def spell_literal(self, text: str) -> str:
         """A text in quotes."""
 
-    @abstractmethod
     def spell_double(self, number: float) -> str:
         """A floating number, bit for bit."""
+        return f"CAST('{number!r}' AS {self.double})"
 
-    @abstractmethod
     def spell_day(self, days: int) -> str:
         """A date, in days from 1970."""
+        return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
 
     @abstractmethod
     def spell_moment(self, microseconds: int) -> str:
