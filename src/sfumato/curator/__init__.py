@@ -403,7 +403,7 @@ class Curator:
         Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
         parameter whose type is None or not given, the type is found out.
         """
-        desk = self._desk(find_budget=lambda: self._budget)
+        desk = replace(self._desk(), find_budget=lambda: self._budget)  # opens no ledger
         price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
         return desk.describe(text, epsilon=price, types=parameter_types)
 
@@ -450,23 +450,33 @@ class Curator:
             noise=self._noise,
         )
 
-    def _desk(self, **options: Any) -> Desk:  # noqa: ANN401 - fields of a desk
+    def _desk(
+        self,
+        *,
+        asked_by: str | None = None,
+        at_most: Fraction | None = None,
+        pace: Callable[[], None] = lambda: None,
+        most_values: int | None = None,
+    ) -> Desk:
         """Where statements about the project are answered."""
         from sfumato.curator.reuse import StoredQuestions
         from sfumato.curator.statements import Desk
 
         if self._stored is None:
             self._stored = StoredQuestions()
-        known: dict[str, Any] = {
-            "project": self._project,
-            "engine": self._engine,
-            "find_budget": lambda: self._ledger().budget if self.has_ledger() else self._budget,
-            "report": self.budget,
-            "open_ledger": self._ledger,
-            "noise": self._noise,
-            "stored": self._stored,
-        }
-        return Desk(**known | options)
+        return Desk(
+            project=self._project,
+            engine=self._engine,
+            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
+            report=self.budget,
+            open_ledger=self._ledger,
+            noise=self._noise,
+            asked_by=asked_by,
+            at_most=at_most,
+            pace=pace,
+            most_values=most_values,
+            stored=self._stored,
+        )
 
     def _release(
         self,
