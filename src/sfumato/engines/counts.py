@@ -342,7 +342,7 @@ class PortableEngine(CountingEngine):
 
     @abstractmethod
     def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
-        """Within it, the server can be asked about the records, encoded in `columns`."""
+        """Within it, the database can be asked about the records, encoded in `columns`."""
 
     def _count_clipped(
         self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
