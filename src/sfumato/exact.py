@@ -12,7 +12,7 @@ import operator
 import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 from sfumato.errors import RecipeError, SfumatoError
 
@@ -24,6 +24,18 @@ NORMAL_95 = 1.959964
 """Half the width, in standard deviations, of the interval that holds 95 % of normal noise."""
 
 ExactLike = int | float | str | Decimal | Fraction
+
+
+class Withheld:
+    """What holds exact values of records: it cannot be pickled or copied, and its `repr` shows none."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(values withheld)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} contains what nobody may look at; it cannot be pickled")
 
 
 def parse_exact(value: object, *, name: str) -> Fraction:

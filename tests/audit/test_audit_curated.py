@@ -204,13 +204,13 @@ COUNTS = RECIPES["cell-counts"][0]
 
 
 def test_a_bound_that_is_not_enforced_is_caught(project, monkeypatch):
-    original = engine_module._bounded_queries
+    original = engine_module.bounded_queries
 
     def unbounded(connection, table, columns, sealed):
         original(connection, table, columns, sealed)
         return ["SELECT c0, c1 FROM inside", "SELECT c0, c1 FROM encoded"]
 
-    monkeypatch.setattr(engine_module, "_bounded_queries", unbounded)
+    monkeypatch.setattr(engine_module, "bounded_queries", unbounded)
     assert "L1 distance 11, declared 3" in catch(COUNTS, project())
 
 

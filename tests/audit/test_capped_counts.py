@@ -176,12 +176,11 @@ def test_the_choice_stays_within_its_epsilon_and_twice_the_rate_is_caught(tmp_pa
 
 
 def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatch):
-    def unbounded(connection, table, choice):
-        loose = describe(max_records=10**6)
-        return original(connection, loose, choice)
+    def unbounded(table, choice):
+        return original(describe(max_records=10**6), choice)
 
-    original = counts.count_lost
-    monkeypatch.setattr("sfumato.engines.duckdb.count_lost", unbounded)
+    original = counts.lost_query
+    monkeypatch.setattr("sfumato.engines.counts.lost_query", unbounded)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch)
     two = record(tmp_path, table, CROWD, monkeypatch)

@@ -139,13 +139,13 @@ def test_the_bound_is_tight(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = engine_module._bounded_queries
+    original = engine_module.bounded_queries
 
     def unbounded(connection, table, columns, sealed):
         original(connection, table, columns, sealed)
         return ["SELECT c0, c1 FROM inside", "SELECT c0, c1 FROM encoded"]
 
-    monkeypatch.setattr(engine_module, "_bounded_queries", unbounded)
+    monkeypatch.setattr(engine_module, "bounded_queries", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["over the cap, in one cell"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)

@@ -168,14 +168,14 @@ def test_groups_that_hold_all_integers_are_audited_too(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = engine_module._bounded_queries
+    original = engine_module.bounded_queries
 
     def unbounded(connection, table, columns, sealed):
         original(connection, table, columns, sealed)
         codes = ", ".join(f"c{place}" for place in range(len(columns)))
         return [f"SELECT {codes} FROM inside", f"SELECT {codes} FROM encoded"]
 
-    monkeypatch.setattr(engine_module, "_bounded_queries", unbounded)
+    monkeypatch.setattr(engine_module, "bounded_queries", unbounded)
     bench = Bench(tmp_path, monkeypatch, listed=4)
     heavy = [("somebody", 2.0, "y")] * 50
     assert measure_loss(bench, CROWD + heavy, CROWD, RECIPES["groups"]) > 10 * EPSILON

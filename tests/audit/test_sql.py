@@ -586,7 +586,7 @@ def test_choosing_bounds_is_charged_with_what_is_measured_between_them(tmp_path,
 
 
 def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
     charge_less = property(lambda plan: tuple(cost for noise in plan.noises for cost in noise.costs))
     monkeypatch.setattr(QueryPlan, "costs", charge_less)
@@ -620,7 +620,7 @@ def test_exchanging_an_individual_moves_two_of_the_counts_by_records(tmp_path, m
 @pytest.mark.parametrize("name", ["public groups", "open groups", "private bounds", "several levels"])
 @pytest.mark.parametrize("cap", [1, 8, 1024])
 def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch, name, cap):
-    from sfumato.sql import covers_costs
+    from sfumato.sql.chosen import covers_costs
 
     charged, original = [], statements.answer_under_charge
 

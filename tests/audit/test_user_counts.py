@@ -18,7 +18,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.specimens import UserCountsAsWritten
-from sfumato.engines import DuckDBEngine, counts
+from sfumato.engines import DuckDBEngine, bounded
 from sfumato.noise import add_noise
 from sfumato.questions import Measurement, request_cost
 from sfumato.questions import measurement as measurement_module
@@ -147,7 +147,7 @@ def test_the_charge_is_what_the_noise_is_worth(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = counts.count_individuals
+    original = bounded.count_individuals
 
     def unbounded(connection, table, request):
         loose = replace(request, max_cells=10**9)

@@ -15,7 +15,7 @@ from sfumato.curator.reuse import StoredQuestions
 from sfumato.errors import UnsupportedQuery
 from sfumato.recipes import Adaptive, CappedCounts, CellCounts, UserCounts
 from sfumato.schema import read_project
-from sfumato.sql import NoisyAggregates
+from sfumato.sql.plan import NoisyAggregates
 
 COLUMNS = {
     "clinic": {"values": ["N", "S", "H"]},

@@ -67,7 +67,7 @@ def test_removing_one_individual_moves_counts_by_at_most_the_contribution(
 def test_ranking_individuals_in_groups_changes_no_count(records, max_records):
     _, whole = counts_of(records, bounding="truncate", max_records=max_records)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sfumato.engines.duckdb._RANKED_ROWS", 3)
+        patch.setattr("sfumato.engines.bounded._RANKED_ROWS", 3)
         _, parts = counts_of(records, bounding="truncate", max_records=max_records)
     for one, other in zip(whole, parts, strict=True):
         assert one.true_values.tolist() == other.true_values.tolist()

@@ -127,10 +127,8 @@ def test_a_table_of_rows_has_no_bound_to_choose(tmp_path):
 
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
-    def fail(connection, table, choice):
-        connection.execute("SELECT error('somebody') FROM encoded").fetchall()
-
-    monkeypatch.setattr("sfumato.engines.duckdb.count_lost", fail)
+    query = "SELECT error('somebody') FROM encoded"
+    monkeypatch.setattr("sfumato.engines.counts.lost_query", lambda table, choice: query)
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
         count(tmp_path, [("somebody", 1, "x")])
     assert "somebody" not in str(caught.value)

@@ -18,7 +18,7 @@ from sfumato.engines import DuckDBEngine
 from sfumato.engines.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.schema import parse_table
-from sfumato.sql import UNIT
+from sfumato.schema.table import UNIT
 from sfumato.tables import textfile
 from sfumato.tables.opening import LONGEST_RECORD
 from sfumato.tables.textfile import read_text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
-from sfumato.engines import duckdb as engine_module
+from sfumato.engines import bounded as engine_module
 from sfumato.engines.counts import OccupiedTally, Tally
 from sfumato.schema import parse_table
 

@@ -13,7 +13,8 @@ from sfumato.engines import execute
 from sfumato.engines.encode import connect
 from sfumato.errors import SfumatoError
 from sfumato.schema import parse_project
-from sfumato.sql import read_statement, selects_rows
+from sfumato.sql.rows import selects_rows
+from sfumato.sql.statement import read_statement
 
 NAN, INF = float("nan"), float("inf")
 TEXTS = [

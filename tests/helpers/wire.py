@@ -127,12 +127,12 @@ class SmallCatalog:
     def answer(self, text, *, user, database, settings, parameters):
         columns = self._columns(text)
         if "from pg_" in text.lower():
-            return Result(columns=columns, rows=[], tag="SELECT 0")
+            return Result(columns=columns, rows=[])
         if not text.lower().startswith("select"):
             raise UnsupportedQuery("only SELECT is answered")
         value = settings["server_version"] if "version" in text else database if "database" in text else 1
         value = parameters[0] if parameters else value
-        return Result(columns=columns, rows=[(value,)], tag="SELECT 1")
+        return Result(columns=columns, rows=[(value,)])
 
     def _columns(self, text):
         words = "version" in text or "database" in text or "$1" in text or "set_config" in text

@@ -72,6 +72,3 @@ def test_a_new_token_takes_the_place_of_the_old_one_as_a_password_too(tmp_path):
     assert state.find_session(session) is None
     state.new_token("ben")
     assert state.find_verifier("ben").fits("correct horse")
-    state.set_password("ana", "battery staple")
-    state.new_token("ana")
-    assert state.find_verifier("ana").fits("battery staple")

@@ -17,7 +17,11 @@ from sfumato import noise
 from sfumato.curator.statements import _add_noise
 from sfumato.engines.execute import TrueAggregates
 from sfumato.schema import parse_project
-from sfumato.sql import CELLS, Source, finish_query, prepare_query, read_statement
+from sfumato.sql.aggregates import CELLS
+from sfumato.sql.finish import finish_query
+from sfumato.sql.planner import prepare_query
+from sfumato.sql.relation import Source
+from sfumato.sql.statement import read_statement
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

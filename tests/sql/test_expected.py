@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.engines import DuckDBEngine
-from sfumato.sql import ExpectedError
+from sfumato.sql.expected import ExpectedError
 
 PROJECT = """
 [budget]

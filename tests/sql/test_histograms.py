@@ -8,8 +8,7 @@ import pytest
 
 from helpers.projects import check_refused, open_rows
 from sfumato import noise as system_noise
-from sfumato.sql import CELLS
-from sfumato.sql.aggregates import Measure
+from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.plan import Noise
 from sfumato.sql.quantiles import count_levels, list_levels, read_quantiles
 

@@ -14,7 +14,7 @@ import sfumato.noise
 from helpers.cli import invoke
 from sfumato.curator import draws, statements
 from sfumato.errors import UnsupportedQuery
-from sfumato.sql import take_out
+from sfumato.sql.choices import take_out
 
 PROJECT = """
 [budget]

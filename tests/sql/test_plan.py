@@ -11,18 +11,13 @@ from sqlglot import exp
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
 from sfumato.errors import UnsupportedQuery
 from sfumato.schema import parse_project
-from sfumato.sql import (
-    Measure,
-    Source,
-    explain_query,
-    half_width,
-    least_epsilon,
-    plan_query,
-    plan_rows,
-    quantile_ranks,
-    read_statement,
-)
-from sfumato.sql.relation import UNIT
+from sfumato.sql.aggregates import Measure
+from sfumato.sql.choices import quantile_ranks
+from sfumato.sql.plan import explain_query, half_width, least_epsilon
+from sfumato.sql.planner import plan_query
+from sfumato.sql.relation import UNIT, Source
+from sfumato.sql.rows import plan_rows
+from sfumato.sql.statement import read_statement
 
 PROJECT = """
 [budget]

@@ -8,8 +8,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import check_refused, open_rows
 from sfumato.schema.table import MOST_RECORDS, parse_table, table_spec
-from sfumato.sql import CAPS, tally_individuals
-from sfumato.sql.contributions import choose_cap
+from sfumato.sql.magnitudes import CAPS, choose_cap, tally_individuals
 
 MUCH = 10_000_000
 COLUMNS = {

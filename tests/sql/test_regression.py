@@ -15,7 +15,10 @@ from sfumato.curator.statements import _add_noise
 from sfumato.engines.execute import TrueAggregates
 from sfumato.errors import UnsupportedQuery
 from sfumato.schema import parse_project
-from sfumato.sql import Source, finish_query, plan_query, read_statement
+from sfumato.sql.finish import finish_query
+from sfumato.sql.planner import plan_query
+from sfumato.sql.relation import Source
+from sfumato.sql.statement import read_statement
 
 MUCH = 10**7
 COLUMNS = {"g": {"values": ["a", "b"]}, "x": {"bounds": [0, 100]}, "y": {"bounds": [-10, 60]}}

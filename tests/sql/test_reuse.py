@@ -11,9 +11,10 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.curator.statements import Desk
-from sfumato.sql import cells, links, read_statement
+from sfumato.sql import cells, links
 from sfumato.sql.links import link_measures, link_sources
 from sfumato.sql.question import digest_question, read_question
+from sfumato.sql.statement import read_statement
 
 COLUMNS = {
     "clinic": {"values": ["N", "S", "H", "I"]},

@@ -12,8 +12,10 @@ import sfumato as sf
 from helpers.sources import seed_noise
 from sfumato.accounting import gaussian_delta
 from sfumato.schema import parse_table
-from sfumato.sql import plan_rows, read_statement, rows
+from sfumato.sql import rows
 from sfumato.sql.relation import Source
+from sfumato.sql.rows import plan_rows
+from sfumato.sql.statement import read_statement
 
 SIZES = {"a": 8, "b": 6, "c": 10, "d": 12}
 RECORDS = 6000

@@ -3,7 +3,8 @@
 import pytest
 
 import sfumato as sf
-from sfumato.sql import check, read_statement, sources
+from sfumato.sql import check, sources
+from sfumato.sql.statement import read_statement
 
 WIDE = "DP-SELECT 1 COUNT(*) FROM {} WHERE s = 'a'"
 

@@ -6,7 +6,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import RecipeError, UnsupportedQuery
-from sfumato.sql import read_statement
+from sfumato.sql.statement import read_statement
 
 COUNT = "COUNT(*) FROM t"
 

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.accounting.store import Row, Session, wait_until
 from sfumato.errors import Conflict, LedgerError
+from sfumato.schema.server import describe_refusal
 
 if TYPE_CHECKING:
     import psycopg
@@ -123,18 +124,6 @@ _REMEDIES = (
     ("58", "could not be read or written; check the server's disk"),
     ("08", _LOST),
     ("XX00", "is damaged; look at the server's log, or restore it from a backup"),
-)
-_REFUSALS = (
-    ("database", "does not exist", "has no such database; create it, or correct the URL"),
-    ("role", "does not exist", "refuses the user; create the role, or correct the URL or PGUSER"),
-    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
-    ("password", "authentication", "refuses the user or the password; check PGUSER, PGPASSWORD or ~/.pgpass"),
-    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
-    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
-    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
-    ("too many", "", "has no free connection; wait, or raise max_connections"),
-    ("starting up", "", "is starting; wait, and run it again"),
-    ("shutting down", "", "is shutting down; start it, and run it again"),
 )
 
 
@@ -304,7 +293,7 @@ class PostgresStore:
                 prepare_threshold=None,
             )
         except psycopg.Error as error:
-            raise LedgerError(_explain_connection(error, name=self.name)) from None
+            raise LedgerError(f"ledger {self.name!r} cannot be opened: {describe_refusal(error)}") from None
         try:
             yield opened
         except psycopg.Error as error:
@@ -489,21 +478,6 @@ def _is_undone(error: psycopg.Error) -> bool:
 def _is_lost(error: psycopg.Error) -> bool:
     """Whether the connection has ended, by what the server or the client says."""
     return _find_remedy(error) == _LOST
-
-
-def _explain_connection(error: psycopg.Error, *, name: str) -> str:
-    """Why no connection came about, and what to do."""
-    start = f"ledger {name!r} cannot be opened: the server"
-    connection = error.pgconn
-    if connection is not None and connection.needs_password:
-        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
-    text = str(error)
-    for first, second, remedy in _REFUSALS:
-        if first in text and second in text:
-            return f"{start} {remedy}"
-    if connection is not None and connection.used_password:
-        return f"{start} refuses the user, the password or the database; check all three"
-    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
 
 
 def _expected_layout() -> list[str]:

@@ -23,7 +23,7 @@ from sfumato.curator import Curator, describe_source
 from sfumato.errors import AuditError, SfumatoError, SourceError
 from sfumato.questions import Measurement
 from sfumato.recipes import Plan, Product, Recipe
-from sfumato.sql import read_statement
+from sfumato.sql.statement import read_statement
 from sfumato.tables import TEXT_FILES
 
 if TYPE_CHECKING:

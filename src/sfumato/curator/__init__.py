@@ -39,13 +39,15 @@ if TYPE_CHECKING:
     from sfumato.accounting import Amount, Entry
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
+    from sfumato.curator.statements import Desk
     from sfumato.curator.workload import Workload
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
     from sfumato.recipes import Plan, Recipe
     from sfumato.release import Release
     from sfumato.schema.part import Window
-    from sfumato.sql import Answer, Description
+    from sfumato.sql.finish import Answer
+    from sfumato.sql.settle import Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
@@ -372,29 +374,10 @@ class Curator:
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
         tables gets the stored answer at no cost.
         """
-        from sfumato.curator.reuse import StoredQuestions
-        from sfumato.curator.statements import answer_statement
-
-        if self._stored is None:
-            self._stored = StoredQuestions()
+        desk = self._desk(asked_by=asked_by, at_most=at_most, pace=pace, most_values=most_values)
+        price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
         with show_stages(progress) as stage:
-            return answer_statement(
-                text,
-                project=self._project,
-                engine=self._engine,
-                find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
-                report=self.budget,
-                open_ledger=self._ledger,
-                progress=stage,
-                noise=self._noise,
-                asked_by=asked_by,
-                at_most=at_most,
-                epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
-                parameters=parameters,
-                pace=pace,
-                most_values=most_values,
-                stored=self._stored,
-            )
+            return desk.answer(text, epsilon=price, parameters=parameters, progress=stage)
 
     def sql_workload(
         self,
@@ -413,21 +396,11 @@ class Curator:
 
         Privacy: planning reads nothing. What is bought are statements, each charged as any other.
         """
-        from sfumato.curator.statements import Desk
         from sfumato.curator.workload import plan_workload
 
-        desk = Desk(
-            project=self._project,
-            engine=self._engine,
-            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
-            report=self.budget,
-            open_ledger=self._ledger,
-            noise=self._noise,
-            asked_by=asked_by,
-        )
         return plan_workload(
             statements,
-            desk=desk,
+            desk=self._desk(asked_by=asked_by),
             epsilon=parse_positive(epsilon, name="epsilon"),
             delta=parse_delta(delta),
             progress=progress,
@@ -445,16 +418,9 @@ class Curator:
         Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
         parameter whose type is None or not given, the type is found out.
         """
-        from sfumato.curator.statements import describe_statement
-
-        return describe_statement(
-            text,
-            project=self._project,
-            engine=self._engine,
-            budget=self._budget,
-            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
-            parameter_types=parameter_types,
-        )
+        desk = replace(self._desk(), find_budget=lambda: self._budget)  # opens no ledger
+        price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
+        return desk.describe(text, epsilon=price, types=parameter_types)
 
     def describe_table(self, table: str) -> dict[str, str]:
         """The names of the stored columns of `table` and their kinds, from its header; reads no record."""
@@ -499,6 +465,34 @@ class Curator:
             noise=self._noise,
         )
 
+    def _desk(
+        self,
+        *,
+        asked_by: str | None = None,
+        at_most: Fraction | None = None,
+        pace: Callable[[], None] = lambda: None,
+        most_values: int | None = None,
+    ) -> Desk:
+        """Where statements about the project are answered."""
+        from sfumato.curator.reuse import StoredQuestions
+        from sfumato.curator.statements import Desk
+
+        if self._stored is None:
+            self._stored = StoredQuestions()
+        return Desk(
+            project=self._project,
+            engine=self._engine,
+            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
+            report=self.budget,
+            open_ledger=self._ledger,
+            noise=self._noise,
+            asked_by=asked_by,
+            at_most=at_most,
+            pace=pace,
+            most_values=most_values,
+            stored=self._stored,
+        )
+
     def _release(
         self,
         plan: Plan,
@@ -518,10 +512,8 @@ class Curator:
                 # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
                 releases.check_folder(out, force=force, keep=keep)
-            if plan.stepwise:
-                release = self._answer_steps(plan, bill, progress=progress)
-            elif plan.series:
-                release = self._answer_series(plan, bill, progress=progress)
+            if plan.stepwise or plan.series:
+                release = self._answer_parts(plan, bill, progress=progress)
             else:
                 with open_charge(
                     bill,
@@ -574,39 +566,25 @@ class Curator:
             release = releases.build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
             return replace(release, resumed=charged.resumed)
 
-    def _answer_steps(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
-        """The release of a stepwise plan: every step found again, finished, or charged now."""
+    def _answer_parts(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
+        """The release of a plan in steps or of a series: each part found again, finished, or answered now."""
         from sfumato.curator.conversation import Steps
-
-        steps = Steps(
-            plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
-        )
-        answers, product = steps.run()
-        release = releases.build_release(
-            plan,
-            answers,
-            product,
-            ledger=releases.describe_entries(steps.entries),
-            packed=lambda: releases.pack_measurements(answers),
-        )
-        return replace(release, repeated=not steps.charged)
-
-    def _answer_series(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
-        """The release of a series: every period found again, finished, or answered now."""
         from sfumato.curator.series import Series
 
-        series = Series(
+        parts = (Steps if plan.stepwise else Series)(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
         )
-        answers, product = series.run()
-        release = releases.build_release(
-            plan,
-            answers,
-            product,
-            ledger=releases.describe_entry(series.entries[0]),
-            packed=lambda: releases.pack_measurements(answers),
+        answers, product = parts.run()
+        # A series has one charge for all of its periods.
+        entry = (
+            releases.describe_entries(parts.entries)
+            if plan.stepwise
+            else releases.describe_entry(parts.entries[0])
         )
-        return replace(release, repeated=not series.charged, resumed=series.resumed)
+        release = releases.build_release(
+            plan, answers, product, ledger=entry, packed=lambda: releases.pack_measurements(answers)
+        )
+        return replace(release, repeated=not parts.charged, resumed=parts.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:

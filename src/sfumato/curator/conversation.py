@@ -299,7 +299,7 @@ class Steps(_Answering):
         super().__init__(plan, engine=engine, progress=progress)
         self._bill, self._ledger, self._noise = bill, ledger, noise
         self.entries: tuple[Entry, ...] = ()
-        self.charged = False
+        self.charged = self.resumed = False
         self._given: tuple[Ask, ...] = ()
 
     def run(self) -> tuple[tuple[Answer, ...], Product]:

@@ -27,7 +27,7 @@ from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_column, parse_project
 from sfumato.schema.draft import MISSING, describe_column, is_text_file
 from sfumato.schema.project import find_private, match_files
-from sfumato.sql import Answer
+from sfumato.sql.finish import Answer
 from sfumato.tables.opening import has_lines
 from sfumato.tables.profile import find_edges, profile_table
 

@@ -13,28 +13,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import ChargeKept
-from sfumato.sql import (
-    NoisyAggregates,
-    QueryPlan,
-    bounds_around,
-    choose_bounds,
-    choose_records,
-    choose_step,
-    count_levels,
-    covers_costs,
-    label_counts,
-    quantile_ranks,
-    quantile_scores,
-    sum_levels,
-    take_out,
-)
+from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
+from sfumato.sql.magnitudes import bounds_around
+from sfumato.sql.plan import NoisyAggregates, QueryPlan
+from sfumato.sql.quantiles import count_levels
+from sfumato.sql.rollups import sum_levels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
-    from sfumato.sql import Noise
+    from sfumato.sql.plan import Noise
 
     _Choose = Callable[..., NDArray[np.int64]]
 

@@ -15,20 +15,13 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sfumato.sql import (
-    SIZES,
-    Answer,
-    Price,
-    expected_errors,
-    explain_query,
-    note_conditions,
-    note_noise,
-    sum_records,
-)
+from sfumato.sql.expected import SIZES, expected_errors, note_conditions, note_noise
+from sfumato.sql.finish import Answer, Price, sum_records
+from sfumato.sql.plan import explain_query
 
 if TYPE_CHECKING:
     from sfumato.accounting import BudgetReport, Ledger
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
     from sfumato.sql.reuse import Derived
 
 _MOST_LOOKED_AT = 100

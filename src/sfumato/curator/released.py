@@ -34,17 +34,20 @@ from sfumato.release import PackedAnswers
 from sfumato.release.ask import ReleasedModel, can_ask
 from sfumato.release.release import replay_answers
 from sfumato.schema.table import UNIT
-from sfumato.sql import Answer, NoisyAggregates, read_statement
 from sfumato.sql.cells import read_axis
+from sfumato.sql.finish import Answer
+from sfumato.sql.plan import NoisyAggregates
 from sfumato.sql.question import read_question
 from sfumato.sql.reuse import Earlier
+from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
     from sfumato.recipes import Plan
     from sfumato.schema import Project, Table
-    from sfumato.sql import QueryPlan, Statement
+    from sfumato.sql.plan import QueryPlan
     from sfumato.sql.question import Question
+    from sfumato.sql.statement import Statement
 
 _MOST_CELLS = 2**20
 _MODELS = ("adaptive", "adaptive-grid", "tree")

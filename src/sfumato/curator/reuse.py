@@ -13,24 +13,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import SfumatoError
-from sfumato.sql import (
-    Answer,
-    describe_scales,
-    finish_query,
-    note_bounds,
-    note_conditions,
-    note_counts,
-    note_selection,
-    read_statement,
-    unpack_noisy,
-)
+from sfumato.sql.expected import note_conditions
+from sfumato.sql.finish import Answer, finish_query, note_bounds, note_counts, note_selection, unpack_noisy
+from sfumato.sql.plan import describe_scales
 from sfumato.sql.question import Question, digest_question, read_question, short
 from sfumato.sql.reuse import Derived, Earlier
+from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
     from sfumato.curator.released import Released
-    from sfumato.sql import NoisyAggregates, QueryPlan, Statement
+    from sfumato.sql.plan import NoisyAggregates, QueryPlan
+    from sfumato.sql.statement import Statement
 
 _MOST_CANDIDATES = 200
 _MOST_RELEASES = 50

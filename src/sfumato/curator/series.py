@@ -48,8 +48,7 @@ class Series:
         self._noise, self._engine, self._show = noise, engine, progress
         self._stream = _name_stream(plan)
         self.entries: tuple[Entry, ...] = ()
-        self.charged = False
-        self.resumed = False
+        self.charged = self.resumed = False
 
     def run(self) -> tuple[tuple[Answer, ...], Product]:
         """The answers of all periods so far, and what the recipe made of them."""

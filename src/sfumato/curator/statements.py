@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -25,47 +25,16 @@ from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
-from sfumato.sql import (
-    CAPS,
-    Answer,
-    Description,
-    NoisyAggregates,
-    QueryPlan,
-    Source,
-    answer_listing,
-    bind_parameters,
-    count_stands,
-    covers_costs,
-    describe_rows,
-    find_stands,
-    finish_rows,
-    flatten,
-    half_width,
-    is_probe,
-    kinds_of_parameters,
-    least_epsilon,
-    list_constants,
-    list_labels,
-    name_columns_of,
-    normalize,
-    pack_noisy,
-    parameter_type,
-    plan_public,
-    plan_rows,
-    prepare_query,
-    price_statement,
-    probe_rows,
-    read_listing,
-    read_statement,
-    refuse,
-    refuse_deep,
-    refuse_large,
-    rehearse_query,
-    selects_rows,
-    stand_in,
-    stands_for,
-    unpack_noisy,
-)
+from sfumato.sql.check import refuse, refuse_deep, refuse_large
+from sfumato.sql.chosen import covers_costs
+from sfumato.sql.finish import Answer, pack_noisy, rehearse_query, unpack_noisy
+from sfumato.sql.listing import answer_listing, read_listing
+from sfumato.sql.magnitudes import CAPS
+from sfumato.sql.nested import flatten
+from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
+from sfumato.sql.planner import plan_public, prepare_query
+from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.question import (
     Question,
     can_reuse,
@@ -73,97 +42,39 @@ from sfumato.sql.question import (
     read_question,
     reorder_plan,
 )
+from sfumato.sql.relation import Source
 from sfumato.sql.reuse import (
     Derived,
     Earlier,
     derive_answer,
     reorder_noisy,
 )
+from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
+from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type, stands_for
+from sfumato.sql.statement import price_statement, read_statement
 
 if TYPE_CHECKING:
     from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Listing, Statement
+    from sfumato.sql.listing import Listing
+    from sfumato.sql.relation import Catalog
+    from sfumato.sql.statement import Statement
 
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 
-def answer_statement(
-    text: str,
-    *,
-    project: Project,
-    engine: Engine,
-    find_budget: Callable[[], Budget],
-    report: Callable[[], BudgetReport],
-    open_ledger: Callable[[], Ledger],
-    progress: Callable[[str], None],
-    noise: NoiseSource | None = None,
-    asked_by: str | None = None,
-    at_most: Fraction | None = None,
-    epsilon: Fraction | None = None,
-    parameters: Sequence[object] = (),
-    pace: Callable[[], None] = lambda: None,
-    most_values: int | None = None,
-    stored: StoredQuestions | None = None,
-) -> Answer:
-    """The answer to the statement `text` about the tables of `project`.
-
-    `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
-    `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
-    opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door. An answer
-    of public groups that would have more than `most_values` numbers is refused. `stored` is what is known of
-    the ledger's answers from earlier statements.
-    """
-    desk = Desk(
-        project=project,
-        engine=engine,
-        find_budget=find_budget,
-        report=report,
-        open_ledger=open_ledger,
-        noise=noise,
-        asked_by=asked_by,
-        at_most=at_most,
-        pace=pace,
-        most_values=most_values,
-        stored=stored or StoredQuestions(),
-    )
-    return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
-
-
-def describe_statement(
-    text: str,
-    *,
-    project: Project,
-    engine: Engine,
-    budget: Budget,
-    epsilon: Fraction | None = None,
-    parameter_types: Sequence[pa.DataType | None] = (),
-) -> Description:
-    """The columns that the answer to `text` would have; `budget` is that of the project file.
-
-    `epsilon` is the price of a plain SELECT of private tables, `parameter_types` are what is known of the
-    types of `$1`, `$2`, ...; the rest is found out. `engine` tells the stored columns of `project`.
-    """
-
-    def refuse_ledger() -> NoReturn:
-        raise AssertionError("what is only described has no ledger")
-
-    desk = Desk(
-        project=project,
-        engine=engine,
-        find_budget=lambda: budget,
-        report=refuse_ledger,
-        open_ledger=refuse_ledger,
-    )
-    return desk.describe(text, epsilon=epsilon, types=parameter_types)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Answers statements about one project; `answer_statement` says what the fields are."""
+    """Answers statements about the tables of `project`, which `engine` reads.
+
+    `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
+    `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
+    statement may cost; `pace` is that of the door. An answer of public groups that would have more than
+    `most_values` numbers is refused. `stored` is what is known of the ledger's answers from earlier
+    statements.
+    """
 
     project: Project
     engine: Engine
@@ -185,7 +96,11 @@ class Desk:
         parameters: Sequence[object],
         progress: Callable[[str], None],
     ) -> Answer:
-        """The answer to a statement."""
+        """The answer to the statement `text`.
+
+        `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`,
+        ...; `progress` is called with each stage.
+        """
         listing = read_listing(text)
         if listing is not None:
             return explain_facts() if listing.explain else Answer(table=self._list(listing), public=True)
@@ -204,7 +119,10 @@ class Desk:
     def describe(
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
-        """The columns that the answer to a statement would have."""
+        """The columns that the answer to a statement would have; opens no ledger.
+
+        `types` are what is known of the types of `$1`, `$2`, ...; the rest is found out.
+        """
         listing = read_listing(text)
         if listing is not None:
             table = explain_facts().table if listing.explain else self._list(listing)
@@ -247,10 +165,10 @@ class Desk:
             for table in self._named(statement)
             if table.unit.column is not None
         }
-        flat = flatten(statement.query, statement.texts, units)
+        flat = flatten(statement, units)
         if flat.query is not statement.query:
             refuse_large(flat.query)  # names stand for what they are now
-        return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)
+        return flat
 
     def _named(self, statement: Statement) -> list[Table]:
         """The private tables that a statement names."""
@@ -352,7 +270,7 @@ class Desk:
         progress: Callable[[str], None],
     ) -> Answer:
         """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
-        noisy, spent, entry = self._measure(plan, bind=bind, progress=progress)
+        noisy, spent, entry = self.measure(plan, bind=bind, progress=progress)
         if noisy.bounds or noisy.cap is not None:
             plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap)
         if combine and entry.description.get("question") is not None:
@@ -516,8 +434,8 @@ class Desk:
                 left=most,
             )
         answers = [self.measure(part, progress=progress) for part in plan.parts]
-        spent = sum((cost for _, cost in answers), Fraction(0))
-        table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
+        spent = sum((cost for _, cost, _ in answers), Fraction(0))
+        table = finish_rows(plan, tuple(noisy for noisy, _, _ in answers))
         notes: tuple[str, ...] = ()
         if plan.blanks:
             notes = (
@@ -533,24 +451,12 @@ class Desk:
         spent: Fraction = Fraction(0),
         bind: Callable[..., QueryPlan] | None = None,
         progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction]:
-        """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
+    ) -> tuple[NoisyAggregates, Fraction, Entry]:
+        """The noisy aggregates of `plan`, the epsilon that was charged for them now, and the entry.
 
         `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
         one that has choices.
         """
-        noisy, cost, _ = self._measure(plan, spent=spent, bind=bind, progress=progress)
-        return noisy, cost
-
-    def _measure(
-        self,
-        plan: QueryPlan,
-        *,
-        spent: Fraction = Fraction(0),
-        bind: Callable[..., QueryPlan] | None = None,
-        progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction, Entry]:
-        """The same, and the entry of the charge."""
         question = self.question(plan)
         held, entries = [plan], []
 
@@ -572,11 +478,6 @@ class Desk:
                 return measure(charge, held[0])
             assert bind is not None
             return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
-
-        def prepare() -> None:
-            self.engine.bind(plan, self._tables)
-            if plan.choices:
-                self.engine.bind(plan.choice_plan, self._tables)
 
         former = self._former_digest(plan)
 
@@ -600,7 +501,7 @@ class Desk:
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
-            prepare=prepare,
+            prepare=partial(self._bind, plan),
             measure=measure_all,
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, held[0]),
@@ -615,9 +516,7 @@ class Desk:
     def explain(self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None) -> Answer:
         """The answer to EXPLAIN; what cannot be asked is refused as it would be."""
         for plan in plans:
-            self.engine.bind(plan, self._tables)
-            if plan.choices:
-                self.engine.bind(plan.choice_plan, self._tables)
+            self._bind(plan)
         return explain_plans(
             plans,
             report=self.report(),
@@ -626,6 +525,12 @@ class Desk:
             more=more,
             free=free,
         )
+
+    def _bind(self, plan: QueryPlan) -> None:
+        """Refuses a plan that could only fail."""
+        self.engine.bind(plan, self._tables)
+        if plan.choices:
+            self.engine.bind(plan.choice_plan, self._tables)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         if not self.report().entries:

@@ -17,12 +17,14 @@ from sfumato.accounting import max_mu, mu_to_epsilon
 from sfumato.curator.reuse import finish_measured
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import round_up
-from sfumato.sql import Answer, NoisyAggregates, QueryPlan, check_within, half_width
+from sfumato.sql.finish import Answer
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, check_within, half_width
 from sfumato.sql.reuse import average_answers, can_average, find_lack
 
 if TYPE_CHECKING:
     from sfumato.curator.statements import Desk
-    from sfumato.sql import Catalog, Statement, Within
+    from sfumato.sql.relation import Catalog
+    from sfumato.sql.statement import Statement, Within
 
 FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
@@ -47,7 +49,7 @@ def answer_within(
         if averaged:
             return _refine(desk, statement, goal, catalog, progress=progress)
         try:
-            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if last is None:
                 raise
@@ -81,7 +83,7 @@ def _refine(
         if not can_average(plan):
             raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
         try:
-            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if not parts:
                 raise

@@ -17,14 +17,18 @@ import numpy as np
 from sfumato.accounting import max_mu, mu_to_epsilon
 from sfumato.errors import BudgetExceeded, RecipeError, UnsupportedQuery
 from sfumato.exact import format_short
-from sfumato.sql import expected_errors, read_statement, selects_rows
+from sfumato.sql.expected import expected_errors
 from sfumato.sql.reuse import expect_noise, spread_of_noise
+from sfumato.sql.rows import selects_rows
+from sfumato.sql.statement import read_statement
 from sfumato.sql.workload import Purchase, Wanted, choose_purchases, divide_epsilon
 
 if TYPE_CHECKING:
     from sfumato.curator.statements import Desk
-    from sfumato.sql import Answer, QueryPlan, Statement
+    from sfumato.sql.finish import Answer
+    from sfumato.sql.plan import QueryPlan
     from sfumato.sql.question import Question
+    from sfumato.sql.statement import Statement
 
 Errors = Mapping[str, float | None]
 

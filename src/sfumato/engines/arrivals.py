@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.engines.base import TrueCounts
-from sfumato.engines.counts import cell_code
+from sfumato.engines.base import TrueCounts, cell_code
 from sfumato.engines.encode import quote_text
 from sfumato.engines.sealed import make_private
 from sfumato.errors import SourceError

@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
+from sfumato.exact import Withheld
 from sfumato.questions import (
     CapChoice,
     CappedMarginal,
@@ -43,13 +44,13 @@ LARGEST_MARGINAL = 2**27
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TrueCounts:
+class TrueCounts(Withheld):
     """The exact counts of one marginal over its whole domain, row-major, in units of 1 / grid.
 
     Or the exact answers of queries over it, or numbers of individuals within norms or cells of it. With
     `cells`, in ascending order, only these have records.
 
-    Never leaves the private room: it prints without values and cannot be pickled. Its arrays are read-only.
+    Never leaves the private room. Its arrays are read-only.
     """
 
     columns: tuple[str, ...]
@@ -64,9 +65,6 @@ class TrueCounts:
     def __repr__(self) -> str:
         size = f"cells={self.true_values.size}, " if self.cells is None else ""
         return f"TrueCounts(columns={self.columns}, {size}values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("exact counts cannot be pickled")
 
 
 class CountingEngine(ABC):
@@ -324,6 +322,20 @@ def described_names(table: Table) -> tuple[str, ...]:
 def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     """Every column of the marginals once, in the order in which `encoded` has them."""
     return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
+
+
+def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...]) -> str:
+    """The SQL for the cell of a record in `marginal`, row-major, from the codes c0, c1, ... of `columns`."""
+    cell = ""
+    for name in marginal:
+        code = f"CAST(c{columns.index(name)} AS BIGINT)"
+        cell = f"({cell} * {table.column(name).size} + {code})" if cell else code
+    return cell or "CAST(0 AS BIGINT)"
+
+
+def name_source(table: Table) -> str:
+    """How errors call the source of `table`."""
+    return f"table {table.name!r}: source {table.source!r}"
 
 
 def sign_version(facts: str, *, secret: bytes) -> str:

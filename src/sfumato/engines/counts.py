@@ -1,9 +1,9 @@
 """How exact counts are made: by numpy as codes stream by, and by SQL that bounds every individual.
 
 The portable queries read a relation `encoded`: the individual as u, the codes of columns as c0, c1, ..., NULL
-outside a domain. `ServerEngine` sends them to PostgreSQL and Spark. For norms, and for individuals in cells,
-DuckDB has variants of its own. Over two million records the portable ones take 1.5 to 1.9 times as long for
-norms, and 1.6 to 2.2 times for individuals where a thousand numbers of records are asked of every cell.
+outside a domain. `PortableEngine` asks them of any database, `ServerEngine` sends all of them to PostgreSQL
+and Spark. For individuals in cells DuckDB has a variant of its own in `bounded`: over two million records the
+portable one takes 1.6 to 2.2 times as long where a thousand numbers of records are asked of every cell.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
+from sfumato.engines.base import CountingEngine, TrueCounts, all_columns, cell_code
 from sfumato.engines.outcomes import make_tally
 from sfumato.engines.parts import encoded_columns, select_part
 from sfumato.engines.residuals import finish_sums, list_tables, residuals_query
@@ -35,19 +35,16 @@ from sfumato.questions import (
     Queries,
     Residuals,
 )
-from sfumato.tables.arrays import to_arrow, to_numpy
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
-
-    import duckdb
 
     from sfumato.engines.base import Fetched
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 
 Dialect = Literal["duckdb", "postgres", "spark"]
@@ -67,7 +64,6 @@ _MOST_MASKED = 62  # columns that the bits of one number can tell apart
 _MOST_SETS = 512
 _WIDE = "DECIMAL(38, 0)"
 _SQUARED = f"sum(CAST(a AS {_WIDE}) * a)"
-_SQUARED_HERE = "sum(CAST(a AS HUGEINT) * a)"  # as `_SQUARED`, in what DuckDB is fastest with
 
 
 class Tally:
@@ -260,7 +256,7 @@ def lost_query(table: Table, choice: CapChoice) -> str:
     return f"SELECT {sums} FROM ({numbers}) AS numbers"
 
 
-def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> str:
+def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice, *, crowds: bool = True) -> str:
     """One row: the number of individuals within each norm of `choice`, then that of all individuals."""
     within = [
         f"count(*) FILTER (WHERE s <= {floor_square(norm)}) AS k{place}"
@@ -268,17 +264,20 @@ def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> 
     ]
     squares = f"SELECT u, {_SQUARED} AS s FROM shares GROUP BY u"
     rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
-    return _with(_shares(table, columns, choice.columns, weighted=False), rows)
+    return _with(_shares(table, columns, choice.columns, weighted=False, crowds=crowds), rows)
 
 
-def clipped_query(table: Table, columns: tuple[str, ...], question: ClippedMarginal) -> str:
+def clipped_query(
+    table: Table, columns: tuple[str, ...], question: ClippedMarginal, *, crowds: bool = True
+) -> str:
     """The answers to a question with a norm: its place r and the sum a, in units of 1 / grid.
 
     Reads `encoded`, with `columns`, and `weights` (cell, r, w) if the question has queries. Answers that
-    nobody adds to have no row.
+    nobody adds to have no row. Without `crowds`, nobody has more than MOST_RECORDS records.
     """
     bound = question.norm * (1 if question.queries is None else question.queries.grid)
-    relations = _shares(table, columns, question.columns, weighted=question.queries is not None)
+    weighted = question.queries is not None
+    relations = _shares(table, columns, question.columns, weighted=weighted, crowds=crowds)
     relations["factors"] = (
         f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARED} AS s FROM shares GROUP BY u) "
         f"AS squares WHERE s > {floor_square(bound)}"
@@ -311,15 +310,6 @@ def floor_square(bound: Fraction) -> int:
     return min(math.floor(bound**2), LARGEST_SQUARE)
 
 
-def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...]) -> str:
-    """The cell of a record in `marginal`, row-major, from the codes of `columns`."""
-    cell = ""
-    for name in marginal:
-        code = f"CAST(c{columns.index(name)} AS BIGINT)"
-        cell = f"({cell} * {table.column(name).size} + {code})" if cell else code
-    return cell or "CAST(0 AS BIGINT)"
-
-
 @lru_cache(maxsize=64)
 def render(sql: str, *, dialect: Dialect) -> str:
     """`sql` in the words of `dialect`.
@@ -344,12 +334,48 @@ def render(sql: str, *, dialect: Dialect) -> str:
     return sqlglot.parse_one(sql, read="duckdb").transform(change).sql(dialect=dialect)
 
 
-class ServerEngine(CountingEngine):
-    """An engine whose server runs the portable queries of this module."""
+class PortableEngine(CountingEngine):
+    """An engine that holds individuals to norms, and chooses among bounds, by the queries of this module."""
+
+    crowds: ClassVar[bool] = True
+    """Whether somebody may have more than MOST_RECORDS records."""
 
     @abstractmethod
     def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
-        """Within it, the server can be asked about the records, encoded in `columns`."""
+        """Within it, the database can be asked about the records, encoded in `columns`."""
+
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        columns = all_columns(tuple(question.columns for question in questions))
+        answers = []
+        with self._ask(table, columns) as ask:
+            progress("bounding contributions")
+            progress("counting")
+            for question in questions:
+                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
+                query = clipped_query(table, columns, question, crowds=self.crowds)
+                answers.append(fill_counts(question.columns, question.size(table), ask(query, beside)))
+        return tuple(answers)
+
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
+        query = within_query(table, choice.columns, choice, crowds=self.crowds)
+        return self._count_row(table, choice, query, progress)
+
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
+        return self._count_row(table, choice, lost_query(table, choice), progress)
+
+    def _count_row(
+        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, choice.columns) as ask:
+            progress("bounding contributions")
+            (row,) = ask(query, {})
+            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
+
+
+class ServerEngine(PortableEngine):
+    """An engine whose server runs all of the portable queries."""
 
     @abstractmethod
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
@@ -364,20 +390,6 @@ class ServerEngine(CountingEngine):
     ) -> tuple[TrueAggregates, Fetched | None]:
         """The aggregates of all individuals within their bound, and the wanted columns of the others."""
         raise NotImplementedError
-
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        answers = []
-        with self._ask(table, columns) as ask:
-            progress("bounding contributions")
-            progress("counting")
-            for question in questions:
-                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
-                parts = ask(clipped_query(table, columns, question), beside)
-                answers.append(fill_counts(question.columns, question.size(table), parts))
-        return tuple(answers)
 
     def _add_moments(
         self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
@@ -412,101 +424,34 @@ class ServerEngine(CountingEngine):
             sums = fill_counts(question.columns, table.cells(question.columns), parts)
             return finish_sums(question, np.array(sums.true_values))
 
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        return self._count_row(table, choice, within_query(table, choice.columns, choice), progress)
 
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        return self._count_row(table, choice, lost_query(table, choice), progress)
-
-    def _count_row(
-        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        with self._ask(table, choice.columns) as ask:
-            progress("bounding contributions")
-            (row,) = ask(query, {})
-            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
-
-
-def count_individuals(
-    connection: duckdb.DuckDBPyConnection, table: Table, question: IndividualCounts
-) -> TrueCounts:
-    """The number of individuals for every pair of cell and times; reads `encoded`.
-
-    Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
-    counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
-    """
-    connection.register("questions", number_table(list_pairs(question)))
-    if table.unit.column is None:
-        return _fill(connection, question, render(individuals_query(table, question), dialect="duckdb"))
-    cell = cell_code(table, question.columns, question.columns)
-    connection.execute(
-        f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
-    )
-    # The questions are many and are sorted for the join, so those of empty cells are left out of it.
-    connection.execute(
-        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM shares "
-        "ASOF JOIN (SELECT * FROM questions SEMI JOIN shares USING (cell)) AS reached "
-        "ON shares.cell = reached.cell AND shares.n >= reached.times"
-    )
-    connection.execute(
-        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}"
-    )
-    numbers = cut_ranks(question.max_cells)
-    return _fill(connection, question, numbers)
-
-
-def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
-    """The number of records that each bound of `choice` cuts off; reads `encoded`.
-
-    Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
-    """
-    query = render(lost_query(table, choice), dialect="duckdb")
-    (row,) = connection.execute(query).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def count_within(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], choice: NormChoice
-) -> TrueCounts:
-    """The number of individuals within each norm of `choice`, then the number of all of them.
-
-    Privacy: an individual adds 0 or 1 to each number, as its own records decide.
-    """
-    _create_shares(connection, table, columns, choice.columns, None)
-    within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
-    (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} "
-        f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
-    ).fetchall()
-    return TrueCounts(choice.columns, np.array(row, np.int64))
-
-
-def clip_counts(
-    connection: duckdb.DuckDBPyConnection,
+def collect_cells(
     table: Table,
-    columns: tuple[str, ...],
-    questions: tuple[ClippedMarginal, ...],
-) -> Iterator[TrueCounts]:
-    """The answers to each question, in units of 1 / grid; `columns` are those of `numbered`.
+    marginals: tuple[tuple[str, ...], ...],
+    occupied: tuple[tuple[str, ...], ...],
+    parts: Iterable[Iterable[NDArray[np.int64]]],
+) -> tuple[TrueCounts, ...]:
+    """The counts of `marginals` over all their cells, then those of `occupied` where records are.
 
-    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a question,
-    whatever its records hold, and the vector depends on its own records alone. Proof:
-    docs/proofs/contribution-norms.md.
+    Each part has the places of marginals, cells of them, and the counts there; no cell is in two parts.
     """
-    for question in questions:
-        _create_shares(connection, table, columns, question.columns, question.queries)
-        bound = question.norm * (1 if question.queries is None else question.queries.grid)
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
-        )
-        total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
-        answers = connection.sql(
-            f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
-            "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
-        ).to_arrow_table()
-        part = [to_numpy(column.combine_chunks()) for column in answers.columns]
-        yield fill_counts(question.columns, question.size(table), [part])
+    dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
+    sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
+    for places, cells, counts in parts:
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(dense) + len(sparse) + 1))
+        for place in range(len(dense) + len(sparse)):
+            mine = order[ends[place] : ends[place + 1]]
+            if place < len(dense):
+                dense[place][cells[mine]] = counts[mine]
+            else:
+                sparse[place - len(dense)].append(np.stack((cells[mine], counts[mine])).astype(np.int64))
+    found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
+    for columns, listed in zip(occupied, sparse, strict=True):
+        cells, counts = np.concatenate(listed, axis=1)
+        order = np.argsort(cells)
+        found.append(TrueCounts(columns, counts[order], cells[order]))
+    return tuple(found)
 
 
 def fill_counts(
@@ -575,28 +520,31 @@ def _digest(columns: list[str]) -> str:
 
 
 def _shares(
-    table: Table, columns: tuple[str, ...], marginal: tuple[str, ...], *, weighted: bool
+    table: Table, columns: tuple[str, ...], marginal: tuple[str, ...], *, weighted: bool, crowds: bool
 ) -> dict[str, str]:
     """Relations that end in `shares`: what individual u adds to answer r, a whole number a, unscaled.
 
-    A record without a code in a column of this marginal is left out of it, and of it only.
+    A record without a code in a column of this marginal is left out of it, and of it only. Where there may
+    be `crowds`, individuals with more than MOST_RECORDS records are left out.
     """
     filters = ["u IS NOT NULL", *(f"c{columns.index(name)} IS NOT NULL" for name in marginal)]
     placed = (
         f"SELECT u, {cell_code(table, columns, marginal)} AS r FROM encoded WHERE {' AND '.join(filters)}"
     )
-    crowds = f"SELECT u FROM encoded WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {MOST_RECORDS}"
-    cells = (
-        f"SELECT u, r, count(*) AS a FROM ({placed}) AS placed "
-        "WHERE NOT EXISTS (SELECT 1 FROM crowds WHERE crowds.u = placed.u) GROUP BY u, r"
-    )
+    relations = {}
+    few = ""
+    if crowds:
+        many = f"SELECT u FROM encoded WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {MOST_RECORDS}"
+        relations["crowds"] = many
+        few = "WHERE NOT EXISTS (SELECT 1 FROM crowds WHERE crowds.u = placed.u) "
+    cells = f"SELECT u, r, count(*) AS a FROM ({placed}) AS placed {few}GROUP BY u, r"
     if not weighted:
-        return {"crowds": crowds, "shares": cells}
+        return {**relations, "shares": cells}
     sums = (
         "SELECT u, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
         "FROM cells JOIN weights ON weights.cell = cells.r GROUP BY u, weights.r"
     )
-    return {"crowds": crowds, "cells": cells, "shares": sums}
+    return {**relations, "cells": cells, "shares": sums}
 
 
 def _cut_chunks(marginals: tuple[tuple[str, ...], ...]) -> list[list[int]]:
@@ -649,39 +597,6 @@ def _count_chunk(
         f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
         f"FROM ({grouped}) AS grouped"
     )
-
-
-def _fill(connection: duckdb.DuckDBPyConnection, question: IndividualCounts, numbers: str) -> TrueCounts:
-    counted = connection.sql(numbers).to_arrow_table()
-    part = [to_numpy(column.combine_chunks()) for column in counted.columns]
-    return fill_counts(question.columns, question.rows, [part])
-
-
-def _create_shares(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    columns: tuple[str, ...],
-    marginal: tuple[str, ...],
-    queries: Queries | None,
-) -> None:
-    """Creates `shares`: what individual i adds to answer r, a whole number a, unscaled.
-
-    A record without a code in a column of this marginal is left out of it, and of it only.
-    """
-    cell = "CAST(0 AS INTEGER)"
-    for name in marginal:
-        cell = f"({cell} * {table.column(name).size} + CAST(c{columns.index(name)} AS INTEGER))"
-    kept = " AND ".join(f"c{columns.index(name)} IS NOT NULL" for name in marginal)
-    cells = f"SELECT i, {cell} AS r, count(*) AS a FROM numbered WHERE {kept} GROUP BY ALL"
-    if queries is None:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE shares AS {cells}")
-        return
-    connection.register("weights", number_table(list_weights(queries)))
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE shares AS SELECT i, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
-        f"FROM ({cells}) AS cells JOIN weights ON cells.r = weights.cell GROUP BY ALL"
-    )
-    connection.unregister("weights")
 
 
 def _double(number: float) -> str:

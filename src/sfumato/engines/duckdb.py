@@ -8,19 +8,17 @@ bound take the slower road through a window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from sfumato.engines.arrivals import find_arrivals, load_log, save_arrivals, sum_log
 from sfumato.engines.base import (
-    CountingEngine,
     Fetched,
     TrueCounts,
     all_columns,
@@ -28,19 +26,21 @@ from sfumato.engines.base import (
     check_unit,
     describe_columns,
     described_names,
+    name_source,
     refuse_large_marginals,
     sign_version,
 )
-from sfumato.engines.chain import follow_reference
-from sfumato.engines.counts import (
-    OccupiedTally,
-    Tally,
-    bound_records,
-    clip_counts,
+from sfumato.engines.bounded import (
+    bounded_queries,
     count_individuals,
-    count_lost,
-    count_within,
+    create_encoded,
+    join_codes,
+    list_codes,
+    read_codes,
+    read_columns,
 )
+from sfumato.engines.chain import follow_reference
+from sfumato.engines.counts import OccupiedTally, PortableEngine, Tally, number_table, render
 from sfumato.engines.encode import (
     connect,
     encode_column,
@@ -71,41 +71,39 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name, find_place
+from sfumato.schema.table import UNIT, PrivacyUnit, find_place
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
+    from sfumato.engines.counts import Ask, Beside
     from sfumato.engines.examine import TableFit
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.gradients import TrueRecords
     from sfumato.questions import (
-        CapChoice,
-        ClippedMarginal,
         IndividualCounts,
         Moments,
-        NormChoice,
         Outcomes,
         Residuals,
         RunningSums,
     )
     from sfumato.schema.family import Family
     from sfumato.schema.part import Part
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
-_BATCH_ROWS = 2**20
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _MOST_CHUNKS = 32
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
-_RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
-class DuckDBEngine(CountingEngine):
+class DuckDBEngine(PortableEngine):
     """An engine over Parquet, CSV and CSV.gz files, looked up from one folder."""
+
+    crowds = False  # all that is sealed is here, in far fewer records
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -136,7 +134,7 @@ class DuckDBEngine(CountingEngine):
             table,
             marginals,
             stored,
-            where=_name(table),
+            where=name_source(table),
             other="has a nested or binary type; leave it out",
             # A text file without a header line would show its first record here.
             listed=source.format != "csv",
@@ -150,10 +148,10 @@ class DuckDBEngine(CountingEngine):
                 )
         try:
             # The very same encoding, of no record: what can be known to fail is known before a charge.
-            seal_fetched(table, self._open(table, _codes(columns)), _codes(columns), rows=False)
+            seal_fetched(table, self._open(table, list_codes(columns)), list_codes(columns), rows=False)
         except duckdb.Error as error:
             raise SourceError(
-                f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
+                f"{name_source(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
             ) from None
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
@@ -191,39 +189,44 @@ class DuckDBEngine(CountingEngine):
         progress: Callable[[str], None],
     ) -> None:
         """Shows the codes of every bounded record to every tally."""
-        with hide_failures(_name(table)), connect() as connection:
-            sealed = self._seal(table, _codes(columns))
+        with hide_failures(name_source(table)), connect() as connection:
+            sealed = self._seal(table, list_codes(columns))
             progress("bounding contributions")
-            queries = _bounded_queries(connection, table, columns, sealed)
+            queries = bounded_queries(connection, table, columns, sealed)
             progress("counting")
             for query in queries:
-                for codes, weights, rows in _read_codes(connection, query, columns):
+                for codes, weights, rows in read_codes(connection, query, columns):
                     for tally in tallies:
                         tally.add(codes, weights, rows=rows)
 
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        with hide_failures(_name(table)), connect() as connection:
-            self._number_individuals(connection, table, columns, progress)
-            return tuple(clip_counts(connection, table, columns, questions))
+    @contextmanager
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
+        with hide_failures(name_source(table)), connect() as connection:
+            sealed = self._seal(table, list_codes(columns))
+            create_encoded(connection, sealed.everything, columns, unit=NUMBER, complete=False)
+
+            def ask(query: str, beside: Beside) -> list[list[NDArray[Any]]]:
+                for name, numbers in beside.items():
+                    connection.register(name, number_table(numbers))
+                return [read_columns(connection, render(query, dialect="duckdb"))]
+
+            yield ask
 
     def _count_individuals(
         self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
     ) -> TrueCounts:
-        with hide_failures(_name(table)), connect() as connection:
-            sealed = self._seal(table, _codes(question.columns) | {UNIT})
+        with hide_failures(name_source(table)), connect() as connection:
+            sealed = self._seal(table, list_codes(question.columns) | {UNIT})
             unit = None if table.unit.column is None else UNIT
-            _create_encoded(connection, sealed.everything, question.columns, unit=unit)
+            create_encoded(connection, sealed.everything, question.columns, unit=unit)
             progress("counting individuals")
             return count_individuals(connection, table, question)
 
     def _sum_residuals(
         self, table: Table, question: Residuals, progress: Callable[[str], None]
     ) -> TrueCounts:
-        with hide_failures(_name(table)):
-            sealed = self._seal(table, _codes(question.known))
+        with hide_failures(name_source(table)):
+            sealed = self._seal(table, list_codes(question.known))
             with self._sealing:
                 known = self._bounded
             # A recipe asks again and again of the same records, so their codes are kept while they fit.
@@ -233,10 +236,10 @@ class DuckDBEngine(CountingEngine):
             with connect() as connection:
                 read = [
                     each
-                    for query in _bounded_queries(connection, table, question.known, sealed)
-                    for each in _read_codes(connection, query, question.known)
+                    for query in bounded_queries(connection, table, question.known, sealed)
+                    for each in read_codes(connection, query, question.known)
                 ]
-            bounded = _join_codes(table, question.known, read)
+            bounded = join_codes(table, question.known, read)
             if bounded.nbytes <= _MOST_KEPT:
                 with self._sealing:
                     self._bounded = (table, question.known, sealed, bounded)
@@ -251,12 +254,12 @@ class DuckDBEngine(CountingEngine):
         """
         from sfumato.engines.gradients import TrueRecords
 
-        with hide_failures(_name(table)), connect() as connection:
-            sealed = self._seal(table, _codes(columns))
+        with hide_failures(name_source(table)), connect() as connection:
+            sealed = self._seal(table, list_codes(columns))
             progress("reading codes")
             unit = None if table.unit.column is None else NUMBER
             # Whoever has more records than may count is held by the norm, so nothing is cut off.
-            _create_encoded(connection, sealed.everything, columns, unit=unit)
+            create_encoded(connection, sealed.everything, columns, unit=unit)
             found = connection.sql("SELECT * FROM encoded").to_arrow_table()
             arrays = [to_numpy(each.combine_chunks()) for each in found.columns]
         numbers = None if unit is None else arrays.pop(0)
@@ -285,11 +288,11 @@ class DuckDBEngine(CountingEngine):
         Privacy: one individual has at most max_records arrivals in all periods (docs/proofs/running.md).
         """
         period = len(entries) - 1
-        with hide_failures(_name(table)), connect() as connection:
+        with hide_failures(name_source(table)), connect() as connection:
             log = self._load_log(stream, entries[:-1])
             unit = None if table.unit.column is None else UNIT
-            sealed = self._seal(table, _codes(question.columns) | ({UNIT} if unit else set()))
-            _create_encoded(connection, sealed.everything, question.columns, unit=unit)
+            sealed = self._seal(table, list_codes(question.columns) | ({UNIT} if unit else set()))
+            create_encoded(connection, sealed.everything, question.columns, unit=unit)
             progress("bounding contributions")
             arrived = find_arrivals(connection, table, question, log, period=period, secret=secret)
             save_arrivals(self._folder, stream, period, arrived, entry=entries[-1])
@@ -312,25 +315,13 @@ class DuckDBEngine(CountingEngine):
         self._logged = (stream, entries, log)
         return log
 
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with hide_failures(_name(table)), connect() as connection:
-            self._number_individuals(connection, table, choice.columns, progress)
-            return count_within(connection, table, choice.columns, choice)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with hide_failures(_name(table)), connect() as connection:
-            sealed = self._seal(table, _codes(choice.columns))
-            _create_encoded(connection, sealed.everything, choice.columns, unit=NUMBER)
-            progress("bounding contributions")
-            return count_lost(connection, table, choice)
-
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from headers and footers alone."""
         if isinstance(table, PublicTable):
             with connect() as connection:
                 rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
             return {name: sql_kind(kind) for name, kind, *_ in rows}
-        return describe_columns(table, self._open(table, frozenset()).columns, where=_name(table))
+        return describe_columns(table, self._open(table, frozenset()).columns, where=name_source(table))
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
@@ -417,25 +408,10 @@ class DuckDBEngine(CountingEngine):
         described = frozenset(name.lower() for name in table.columns)
         with self.snapshot(table):
             fetched = self._open(table, described)
-            check_unit(table, fetched.columns, where=_name(table))
-            with hide_failures(_name(table)):
+            check_unit(table, fetched.columns, where=name_source(table))
+            with hide_failures(name_source(table)):
                 lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
                 return replace(examine_table(table, fetched), lines=lines)
-
-    def _number_individuals(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        table: Table,
-        columns: tuple[str, ...],
-        progress: Callable[[str], None],
-    ) -> None:
-        """Creates `numbered`: the individual as a number i, the codes as c0, c1, ..., some of them NULL."""
-        sealed = self._seal(table, _codes(columns))
-        progress("bounding contributions")
-        register_columns(connection, "sealed", sealed.everything)
-        selected = ", ".join([f"{quote_name(NUMBER)} AS i", *_spell_codes(columns)])
-        connection.execute(f"CREATE TEMP VIEW numbered AS SELECT {selected} FROM sealed")
-        progress("counting")
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.
@@ -481,7 +457,7 @@ class DuckDBEngine(CountingEngine):
             link_records(table, tables[0], tables[1])
         except duckdb.Error as error:
             raise SourceError(
-                f"{_name(table)} cannot be joined with its parents: {str(error).splitlines()[0][:200]}"
+                f"{name_source(table)} cannot be joined with its parents: {str(error).splitlines()[0][:200]}"
             ) from None
 
     def _seal_family(self, table: Table, family: Family) -> Sealed:
@@ -504,7 +480,7 @@ class DuckDBEngine(CountingEngine):
                 if self._whole is not None and self._whole[1] == whole:
                     whole = self._whole[1]  # the same object: what was read of it is kept by that
                 self._whole = (table, whole)
-            digested = {UNIT} if table.unit.column is not None else _codes(part.columns)
+            digested = {UNIT} if table.unit.column is not None else list_codes(part.columns)
             sealed = self._seal(self._whole[1], names | digested)
             seen = self._parts.get(part)
             if seen is None or seen[0] is not sealed:
@@ -611,90 +587,7 @@ class DuckDBEngine(CountingEngine):
         return find_files(table.source, **where, encoding=table.encoding, names=described_names(table))
 
 
-def _name(table: Table) -> str:
-    return f"table {table.name!r}: source {table.source!r}"
-
-
 def seal_fetched(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
     """The sealed table of what was fetched; without `rows`, one that has no record."""
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
     return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
-
-
-def _codes(columns: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(code_name(name).lower() for name in columns)
-
-
-def _spell_codes(columns: tuple[str, ...]) -> list[str]:
-    return [f"{quote_name(code_name(name))} AS c{index}" for index, name in enumerate(columns)]
-
-
-def _create_encoded(
-    connection: duckdb.DuckDBPyConnection,
-    records: pa.Table,
-    columns: tuple[str, ...],
-    *,
-    unit: str | None,
-    name: str = "encoded",
-) -> None:
-    """Creates a relation of the records that have all codes: the individual as u, the codes as c0, c1, ..."""
-    register_columns(connection, f"sealed {name}", records)
-    selected = _spell_codes(columns) if unit is None else [f"{quote_name(unit)} AS u", *_spell_codes(columns)]
-    kept = " AND ".join(f"{quote_name(code_name(column))} IS NOT NULL" for column in columns)
-    query = f"SELECT {', '.join(selected) or '1 AS one'} FROM {quote_name(f'sealed {name}')}"
-    connection.execute(f"CREATE TEMP VIEW {name} AS {query}" + (f" WHERE {kept}" if kept else ""))
-
-
-def _bounded_queries(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], sealed: Sealed
-) -> list[str]:
-    """The queries whose rows, together, are the bounded records: codes, then a weight if it is not one."""
-    codes = ", ".join(f"c{index}" for index in range(len(columns))) or "1 AS one"
-    if table.unit.column is None:
-        _create_encoded(connection, sealed.inside, columns, unit=None)
-        return [f"SELECT {codes} FROM encoded"]
-    # Who has no more records than may count is never cut, whatever else is left out.
-    _create_encoded(connection, sealed.inside, columns, unit=None, name="inside")
-    _create_encoded(connection, sealed.crowd, columns, unit=UNIT)
-    parts = bound_records(table, columns)
-    assert parts.cut is not None
-    # Individuals that are numbered densely are grouped by position instead of by hash.
-    connection.execute("SET perfect_ht_threshold = 20")
-    connection.execute(f"CREATE TEMP TABLE beyond AS {parts.beyond}")
-    connection.execute("RESET perfect_ht_threshold")
-    queries = [f"SELECT {codes} FROM inside", parts.within]
-    if table.bounding == "weight":
-        return [*queries, parts.cut]
-    ((over,),) = connection.execute("SELECT coalesce(sum(n), 0) FROM beyond").fetchall()
-    groups = 1 + int(over) // _RANKED_ROWS
-    for group in range(groups):
-        chosen = f"SELECT u FROM beyond WHERE hash(u) % {groups} = {group}"
-        connection.execute(f"CREATE TEMP VIEW beyond{group} AS {chosen}")
-        queries.append(bound_records(table, columns, chosen=f"beyond{group}").cut or "")
-    return queries
-
-
-def _read_codes(
-    connection: duckdb.DuckDBPyConnection, query: str, columns: tuple[str, ...]
-) -> Iterator[tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]]:
-    """Batches of bounded records: the codes of `columns`, weights if these are not one, and their number."""
-    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-        arrays = [to_numpy(column) for column in batch.columns]
-        weights = arrays[len(columns)] if len(arrays) > len(columns) else None
-        yield dict(zip(columns, arrays, strict=False)), weights, batch.num_rows
-
-
-def _join_codes(
-    table: Table,
-    columns: tuple[str, ...],
-    read: list[tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]],
-) -> BoundedCodes:
-    codes = {
-        name: np.concatenate([each[name] for each, _, _ in read]) if read else np.empty(0, np.int32)
-        for name in columns
-    }
-    weights = None
-    if table.bounding == "weight":
-        whole = [np.full(rows, table.grid, np.int64) if given is None else given for _, given, rows in read]
-        weights = np.concatenate([np.empty(0, np.int64), *whole])
-    return BoundedCodes(codes, weights)

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -126,28 +126,32 @@ def encode_clamped(value: str, low: int, high: int, *, code: str = "{}") -> str:
     )
 
 
-def encode_bins(
-    value: str,
-    edges: tuple[Fraction, ...],
-    *,
-    clamp: bool,
-    double: Callable[[Fraction], str] = lambda edge: f"{float(edge)!r}::DOUBLE",
+def _spell_double(number: float) -> str:
+    return f"{number!r}::DOUBLE"
+
+
+def find_interval(
+    edges: Sequence[Fraction], value: str, *, spell: Callable[[float], str] = _spell_double, first: int = 0
 ) -> str:
-    """The SQL for the bin of a number, found by halving; `double` writes an edge."""
+    """The SQL for the number of the interval that holds a value, by halving; the outermost if none does.
 
-    def search(first: int, last: int) -> str:
-        if first == last:
-            return str(first)
-        middle = (first + last + 1) // 2
-        return (
-            f"CASE WHEN {value} < {double(edges[middle])} THEN {search(first, middle - 1)} "
-            f"ELSE {search(middle, last)} END"
-        )
+    `spell` writes a floating number. Made of comparisons alone, so that every engine finds the same one.
+    """
+    if len(edges) <= 2:
+        return str(first)
+    middle = len(edges) // 2
+    below = find_interval(edges[: middle + 1], value, spell=spell, first=first)
+    above = find_interval(edges[middle:], value, spell=spell, first=first + middle)
+    return f"CASE WHEN {value} >= {spell(float(edges[middle]))} THEN {above} ELSE {below} END"
 
-    codes = search(0, len(edges) - 2)
-    if clamp:
-        return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
-    return f"CASE WHEN {value} BETWEEN {double(edges[0])} AND {double(edges[-1])} THEN {codes} END"
+
+def encode_bins(
+    value: str, edges: tuple[Fraction, ...], *, clamp: bool, spell: Callable[[float], str] = _spell_double
+) -> str:
+    """The SQL for the bin of a number; `spell` writes a floating number."""
+    low, high = (spell(float(edge)) for edge in (edges[0], edges[-1]))
+    kept = f"{value} IS NOT NULL" if clamp else f"{value} BETWEEN {low} AND {high}"
+    return f"CASE WHEN {kept} THEN {find_interval(edges, value, spell=spell)} END"
 
 
 def refuse_period(kind: Kind, column: str, part: str, name: str) -> None:

@@ -7,11 +7,10 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -20,11 +19,16 @@ import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.engines.encode import quote_name
+from sfumato.engines.encode import find_interval, quote_name
 from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
+from sfumato.exact import Withheld
 from sfumato.schema import Table
-from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse, tally_individuals
+from sfumato.schema.table import UNIT
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.check import refuse
+from sfumato.sql.magnitudes import tally_individuals
+from sfumato.sql.plan import QueryPlan
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
@@ -36,18 +40,12 @@ _LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TrueAggregates:
+class TrueAggregates(Withheld):
     """Exact aggregates per group: one array per measure, and the keys of groups that are not public."""
 
     true_values: tuple[NDArray[np.int64], ...]
     true_keys: tuple[tuple[Any, ...], ...] | None
     true_individuals: NDArray[np.int64] | None
-
-    def __repr__(self) -> str:
-        return f"TrueAggregates({len(self.true_values)} measures, values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("exact aggregates cannot be pickled")
 
 
 def names_in(plan: QueryPlan) -> set[str]:
@@ -459,7 +457,7 @@ def _value(measure: Measure, raw: str) -> str:
         test = f"NOT isnan({raw})" if measure.is_number else f"{raw} IS NOT NULL"
         return f"CASE WHEN {test} THEN 1::UTINYINT END"
     if measure.edges is not None:
-        interval = find_interval(measure.edges, raw, spell=lambda edge: f"{edge!r}::DOUBLE")
+        interval = find_interval(measure.edges, raw)
         return f"CASE WHEN NOT isnan({raw}) THEN {interval} END"
     low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
     # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
@@ -477,21 +475,6 @@ def _value(measure: Measure, raw: str) -> str:
         return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
     width = float(measure.high - measure.low)
     return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
-
-
-def find_interval(
-    edges: Sequence[Fraction], raw: str, *, spell: Callable[[float], str], first: int = 0
-) -> str:
-    """The number of the interval that holds `raw`, by halving; the outermost if none does.
-
-    `spell` writes a floating number. Made of comparisons alone, so that every engine finds the same one.
-    """
-    if len(edges) <= 2:
-        return str(first)
-    middle = len(edges) // 2
-    below = find_interval(edges[: middle + 1], raw, spell=spell, first=first)
-    above = find_interval(edges[middle:], raw, spell=spell, first=first + middle)
-    return f"CASE WHEN {raw} >= {spell(float(edges[middle]))} THEN {above} ELSE {below} END"
 
 
 def _columns(plan: QueryPlan) -> list[str]:

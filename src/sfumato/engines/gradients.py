@@ -9,12 +9,13 @@ last bits of one may depend on who else is in it. Proof: docs/proofs/network.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sfumato.exact import Withheld
 from sfumato.questions import GRADIENT_GRID, INPUT_GRID, WEIGHT_GRID
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 _SHRUNK = 1 - 2.0**-40  # so that nothing is over the norm because a square root was rounded
 
 
-class TrueRecords:
+class TrueRecords(Withheld):
     """The codes of all records that have every one of some columns, each individual's together.
 
-    Never leaves the private room: it prints without values and cannot be pickled.
+    Never leaves the private room.
     """
 
     def __init__(self, codes: Mapping[str, NDArray[Any]], numbers: NDArray[Any] | None) -> None:
@@ -43,12 +44,6 @@ class TrueRecords:
             self._codes = self._codes[order]
             changes = np.flatnonzero(np.diff(numbers[order])) + 1
             self._starts = np.concatenate(([0], changes, [rows])) if rows else np.zeros(1, np.int64)
-
-    def __repr__(self) -> str:
-        return "TrueRecords(values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("codes of records cannot be pickled")
 
     @property
     def individuals(self) -> int:

@@ -8,7 +8,8 @@ import duckdb
 from sqlglot import exp
 
 from sfumato.schema import PublicTable, Table
-from sfumato.sql import QueryPlan, refuse
+from sfumato.sql.check import refuse
+from sfumato.sql.plan import QueryPlan
 
 _MOST_JOINED = 2**16
 """The most rows that a join may make of one individual."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.questions import Question
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 Engine = DuckDBEngine
 """What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""

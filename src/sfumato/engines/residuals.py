@@ -6,12 +6,14 @@ Both compute with whole numbers only, so that all engines give the same sums. Pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.base import TrueCounts
+from sfumato.engines.base import TrueCounts, cell_code
+from sfumato.exact import Withheld
 
 if TYPE_CHECKING:
     from sfumato.engines.counts import Beside
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.schema import Table
 
 
-class BoundedCodes:
+class BoundedCodes(Withheld):
     """The codes of bounded records, and their weights in units of 1 / grid where these are not all one.
 
     It keeps the scores of the last model that was asked about: the next one differs from it in a term or
@@ -32,12 +34,6 @@ class BoundedCodes:
         self._rows = len(next(iter(codes.values()))) if codes else 0
         self._scores = np.zeros(self._rows, np.int64)
         self._terms: dict[tuple[str, ...], Term] = {}
-
-    def __repr__(self) -> str:
-        return "BoundedCodes(values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("codes of records cannot be pickled")
 
     @property
     def nbytes(self) -> int:
@@ -114,15 +110,7 @@ def residuals_query(table: Table, question: Residuals, bounded: str) -> str:
     `bounded` gives codes c0, c1, ... of the columns `known`, and the weight w. Beside it are relations of
     `list_tables`.
     """
-    code = {name: f"c{place}" for place, name in enumerate(question.known)}
-
-    def cell(columns: tuple[str, ...]) -> str:
-        found = ""
-        for name in columns:
-            one = f"CAST({code[name]} AS BIGINT)"
-            found = f"({found} * {table.column(name).size} + {one})" if found else one
-        return found or "CAST(0 AS BIGINT)"
-
+    cell = partial(cell_code, table, question.known)
     joins, scores = "", f"CAST({question.intercept} AS BIGINT)"
     for place, term in enumerate(question.terms):
         joins += f" JOIN term{place} ON term{place}.cell = {cell(term.columns)}"

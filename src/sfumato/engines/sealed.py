@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
+from sfumato.exact import Withheld
 from sfumato.schema.table import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
@@ -115,14 +116,14 @@ def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> p
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Sealed:
+class Sealed(Withheld):
     """A sealed table in two parts: `inside`, those with at most `most` records each, and the `crowd`.
 
     `names` are the columns that were asked for, in lower case. Both parts have them, and NUMBER; UNIT, the
     individual as it is stored, is in the crowd, and inside where it was asked for. Without a unit column
     every record is an individual, all are inside, and there is no NUMBER.
 
-    Never leaves the private room: it prints without values and cannot be pickled.
+    Never leaves the private room.
     """
 
     names: frozenset[str]
@@ -132,12 +133,6 @@ class Sealed:
     individuals: int
     kept: tuple[_Store, ...] = ()
     orders: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"Sealed({', '.join(sorted(self.names))}; values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a sealed table cannot be pickled")
 
     def order_crowd(self, names: frozenset[str]) -> pa.Table:
         """The columns `names` of the crowd, each individual's records together, by a hash of what they hold.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError, SchemaError
-from sfumato.exact import ExactLike, parse_positive
+from sfumato.exact import ExactLike, Withheld, parse_positive
 from sfumato.holdout.plan import HoldoutPlan, HoldoutPrivacy, plan_holdout
 from sfumato.holdout.questions import (
     GRID,
@@ -20,7 +20,6 @@ from sfumato.holdout.questions import (
     Question,
     RowSet,
     Sealed,
-    Withheld,
     ask_about_mean,
     check_row_by_row,
     check_same_columns,

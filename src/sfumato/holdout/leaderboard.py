@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError
-from sfumato.exact import ExactLike, parse_positive, parse_whole
+from sfumato.exact import ExactLike, Withheld, parse_positive, parse_whole
 from sfumato.holdout.plan import MOST
 from sfumato.holdout.questions import (
     GRID,
     RowSet,
     Sealed,
-    Withheld,
     ask_about_mean,
     match_labels,
     measure_sealed,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import QuestionRefused, SchemaError
+from sfumato.exact import Withheld
 
 T = TypeVar("T")
 
@@ -27,15 +28,6 @@ _PROBES: Final = 64  # rows that are asked about again, to find functions that m
 _SINGLE: Final = 6  # of these, about so many one by one
 _NEAR: Final = 2.0**-12  # of the range: smaller differences may be rounding
 _ODD: Final = 0.02  # the share of rows that may lie on an edge, where rounding decides
-
-
-class Withheld:
-    """What contains true values: it cannot be pickled or copied, and its `repr` shows none of them."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} contains what nobody may look at; it cannot be pickled")
 
 
 class Guarded(Withheld):

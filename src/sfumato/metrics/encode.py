@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from sfumato.engines.encode import hide_failures
 from sfumato.engines.sealed import seal_table
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import MetricError
+from sfumato.exact import Withheld
 from sfumato.metrics.columns import (
     CodedColumn,
     Label,
@@ -36,8 +36,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.metrics.released import code_released, is_released_layout, released_names
 from sfumato.schema import Column, IntegerRange, Period, Table
-from sfumato.schema.table import PrivacyUnit
-from sfumato.sql import code_name
+from sfumato.schema.table import PrivacyUnit, code_name
 from sfumato.tables import TableLike, require_columns, to_numpy
 
 ROW = "row of the table"
@@ -49,7 +48,7 @@ _SEPARATOR = "\x1f"  # the unit separator of ASCII
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Side:
+class Side(Withheld):
     """The records of one side: a code per column, and how many records a row stands for."""
 
     codes: Mapping[str, NDArray[np.int64]]
@@ -63,9 +62,6 @@ class Side:
 
     def __repr__(self) -> str:
         return f"Side({len(self.codes)} columns, values withheld)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("records cannot be pickled")
 
     def take(self, rows: NDArray[np.intp]) -> Side:
         """The rows of these numbers, with their weights."""

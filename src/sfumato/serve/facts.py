@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry
     from sfumato.curator import Curator
     from sfumato.serve.state import State
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
 
 def describe_tables(curator: Curator) -> list[dict[str, Any]]:

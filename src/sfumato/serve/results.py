@@ -16,8 +16,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The rows of one statement, as Python values, and the tag that completes it ("SELECT 3")."""
+    """The rows of one statement, as Python values."""
 
     columns: tuple[Column, ...]
     rows: Sequence[tuple[object, ...]]
-    tag: str

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from sfumato.curator import Curator
     from sfumato.schema import Project
     from sfumato.serve.settings import Settings
-    from sfumato.sql import Answer, Description
+    from sfumato.sql.finish import Answer
+    from sfumato.sql.settle import Description
 
 Done = TypeVar("Done")
 

@@ -146,12 +146,6 @@ class State:
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
         return token
 
-    def set_password(self, name: str, password: str) -> None:
-        """Another password for a person."""
-        with self._open() as connection:
-            packed = _pack(make_verifier(password))
-            connection.execute("UPDATE people SET verifier = ? WHERE name = ?", (packed, name))
-
     def users(self) -> list[User]:
         """Everybody, in the order of their names."""
         with self._open() as connection:

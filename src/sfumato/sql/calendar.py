@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 SECONDS: dict[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 """Periods of one length, in seconds."""
@@ -209,6 +209,11 @@ def part_unit(part: str) -> str:
     if part not in known:
         raise ValueError
     return known[part]
+
+
+def to_moment(day: date) -> datetime:
+    """The beginning of a day; a moment as it is."""
+    return day if isinstance(day, datetime) else datetime.combine(day, time())
 
 
 def to_days(moment: date) -> int:

@@ -8,7 +8,7 @@ are possibilities too. Public facts alone are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Period, Values
-from sfumato.sql.calendar import EPOCH
+from sfumato.sql.calendar import EPOCH, to_moment
 from sfumato.sql.check import finite_labels
 from sfumato.sql.constants import NotConstant, fold
 from sfumato.sql.dates import list_spans
@@ -235,9 +235,9 @@ def read_constant(node: exp.Expr) -> Value:
         value = fold(node, EPOCH)
     except NotConstant:
         return None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime.combine(value, time())
-    return value if isinstance(value, (bool, Fraction, str, datetime)) else None
+    if isinstance(value, date):
+        return to_moment(value)
+    return value if isinstance(value, (bool, Fraction, str)) else None
 
 
 def compare_possible(kind: type[exp.Expr], possible: Possible, constant: Value) -> int:

@@ -249,6 +249,14 @@ def finite_labels(tree: exp.Expr) -> tuple[int | str | bool, ...] | None:
     return None
 
 
+def list_conditions(condition: exp.Expr) -> list[exp.Expr]:
+    """What stands between the ANDs of a condition, without the brackets that some tools put around it."""
+    condition = condition.unnest()
+    if not isinstance(condition, exp.And):
+        return [condition]
+    return [part for each in condition.flatten() for part in list_conditions(each)]
+
+
 def is_top(node: object) -> bool:
     """Whether `node` is TOP(column, k), which the parser does not know.
 
@@ -343,7 +351,7 @@ def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
     items = [each.this for each in [query.args.get("from_"), *joins] if each is not None]
     sources = [_measure_item(item, known) for item in items]
     tests = [
-        each for each in (query.args["where"].walk() if query.args.get("where") else ()) if _looks_up(each)
+        each for each in (query.args["where"].walk() if query.args.get("where") else ()) if looks_up(each)
     ]
     found = [_measure_item(each.args.get("query") or each.this, known) for each in tests]
     columns: dict[str, int] = {}
@@ -366,7 +374,8 @@ def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
     return _Size(parts=parts, joins=len(joins) + len(found) + inner, columns=given)
 
 
-def _looks_up(node: exp.Expr) -> bool:
+def looks_up(node: exp.Expr) -> bool:
+    """Whether a condition is EXISTS or IN (SELECT ...)."""
     return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and bool(node.args.get("query")))
 
 

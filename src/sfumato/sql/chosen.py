@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.accounting import Cost
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Measure, measure_magnitudes
-from sfumato.sql.contributions import CAPS, choose_cap
-from sfumato.sql.magnitudes import INTERVALS, choose_interval
-from sfumato.sql.plan import Noise, QueryPlan, stray_threshold
+from sfumato.sql.magnitudes import CAPS, INTERVALS, choose_cap, choose_interval
+from sfumato.sql.plan import Noise, QueryPlan, histogram_cost, stray_threshold
 
 
 def plan_choices(
@@ -29,19 +28,9 @@ def plan_choices(
     Each takes one of `parts` equal shares.
     """
     share = epsilon / parts
-    sensitivity = histogram_sensitivity(
-        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
-    )
-    scale = sensitivity / share
-    cost = Cost(
-        kind="laplace",
-        scale=scale,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
+    cost = histogram_cost(unit, unit.max_records, share)
     noises = tuple(
-        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
+        Noise(measure=measure_magnitudes(each), kind="laplace", scale=cost.scale, costs=(cost,))
         for each in operands
     )
     return noises, epsilon - share * len(noises)
@@ -55,14 +44,7 @@ def plan_tally(unit: PrivacyUnit, epsilon: Fraction, *, parts: int) -> tuple[Noi
     if not unit.private_records:
         return None, epsilon
     share = epsilon / parts
-    sensitivity = histogram_sensitivity(contribution=Fraction(1), norm="L1", neighbours=unit.neighbours)
-    cost = Cost(
-        kind="laplace",
-        scale=sensitivity / share,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
+    cost = histogram_cost(unit, 1, share)
     measure = Measure(statistic="records per individual")
     return Noise(measure=measure, kind="laplace", scale=cost.scale, costs=(cost,)), epsilon - share
 

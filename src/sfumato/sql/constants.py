@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.sql.calendar import read_format, truncate
+from sfumato.sql.calendar import read_format, to_moment, truncate
 from sfumato.sql.check import refuse
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _SECONDS = {
     **dict.fromkeys(("day", "d"), Fraction(86400)),
     **dict.fromkeys(("week", "w"), Fraction(604800)),
 }
+_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\\s]+(?:\s+[^",{}\\\s]+)*))\s*(,|$)', re.DOTALL)
 _CLOCKS = ("now", "getdate", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "today")
 
 
@@ -192,6 +193,31 @@ def is_dated(text: str) -> bool:
     return _MOMENT.fullmatch(text) is not None
 
 
+def read_array(text: str) -> list[str | None]:
+    """The texts of an array as PostgreSQL writes it, None for NULL; ValueError if it is none.
+
+    >>> read_array('{a, "b, c", NULL}')
+    ['a', 'b, c', None]
+    """
+    body = text.strip()
+    if body[:1] + body[-1:] != "{}":
+        raise ValueError("an array is written {a,b}")
+    body = body[1:-1]
+    items: list[str | None] = []
+    place = 0
+    while place < len(body) or (items and body.endswith(",")):
+        match = _ITEM.match(body, place)
+        if match is None:
+            raise ValueError("an array is written {a,b}")
+        quoted, plain, _ = match.groups()
+        if quoted is not None:
+            items.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
+        else:
+            items.append(None if plain.lower() == "null" else plain)
+        place = match.end()
+    return items
+
+
 def from_python(value: object) -> exp.Expr:
     """A value of Python as a constant: never spliced into text, so that no quote of it matters.
 
@@ -259,7 +285,7 @@ def _fold(node: exp.Expr, now: datetime) -> Value:
         case exp.TimestampTrunc() | exp.DateTrunc():
             moment = _fold(node.this, now)
             if isinstance(moment, date):
-                return truncate(_moment(moment), node.text("unit").lower())
+                return truncate(to_moment(moment), node.text("unit").lower())
         case exp.AtTimeZone():
             if node.args["zone"].name.upper() in ("UTC", "ETC/UTC", "GMT", "Z"):
                 return _fold(node.this, now)
@@ -334,12 +360,8 @@ def _convert(value: Value, kind: str) -> Value:
             raise NotConstant  # the database may know more ways of writing, or refuses it
     if not isinstance(value, date):
         raise NotConstant
-    moment = _moment(value)
+    moment = to_moment(value)
     return moment.date() if kind == "DATE" else moment
-
-
-def _moment(value: date | datetime) -> datetime:
-    return value if isinstance(value, datetime) else datetime.combine(value, time())
 
 
 def _add(left: Value, right: Value, *, minus: bool) -> Value:
@@ -351,7 +373,7 @@ def _add(left: Value, right: Value, *, minus: bool) -> Value:
         case Span(), Span():
             return left + (-right if minus else right)
         case date(), Span():
-            return (-right if minus else right).after(_moment(left))
+            return (-right if minus else right).after(to_moment(left))
         case date(), Fraction() if not isinstance(left, datetime) and right.denominator == 1:
             return left + timedelta(days=int(-right if minus else right))
     raise NotConstant

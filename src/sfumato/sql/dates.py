@@ -32,10 +32,11 @@ from sfumato.sql.calendar import (
     part_unit,
     to_days,
     to_microseconds,
+    to_moment,
     truncate,
     write_moment,
 )
-from sfumato.sql.check import refuse
+from sfumato.sql.check import list_conditions, refuse
 from sfumato.sql.constants import NotConstant, Span, fold, read_moment, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.settle import is_day
@@ -67,10 +68,14 @@ class _NoCalendar(Exception):
     """An expression is not made of dates alone."""
 
 
+_UNKNOWN = (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant)
+"""What computing a value of an expression ends in that is no label here."""
+
+
 def narrow_moments(condition: exp.Expr, relation: Relation) -> Relation:
     """The relation with the ranges of its dates cut to what constants of a checked condition leave."""
     fields: dict[str, dict[str, Field]] = {alias: dict(each) for alias, each in relation.fields.items()}
-    for part in _conjuncts(condition):
+    for part in list_conditions(condition):
         for node, low, stop, stands in _limits(part, relation):
             alias, field = relation.find(node)
             first, last = fields[alias][field.name.lower()].moments or (None, None)
@@ -90,10 +95,10 @@ def read_labels(
 
     `tree` is a checked expression of one column.
     """
-    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
-    if len(columns) != 1 or relation.field(columns[0]).is_unit:
+    column = _only_column(tree)
+    if column is None or relation.field(column).is_unit:
         return None
-    column, field = columns[0], relation.field(columns[0])
+    field = relation.field(column)
     try:
         if field.kind == "date":
             return _read_dates(tree, column, relation)
@@ -102,23 +107,23 @@ def read_labels(
         return _read_mapped(tree, column, relation) or _read_rounded(tree, column, relation)
     except UnsupportedQuery:
         raise
-    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+    except _UNKNOWN:
         return None
 
 
 def derive_period(tree: exp.Expr, relation: Relation) -> Field | None:
     """The field of an expression that gives days, or beginnings of periods, of one column of dates."""
-    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
-    if len(columns) != 1 or relation.field(columns[0]).kind != "date":
+    column = _only_column(tree)
+    if column is None or relation.field(column).kind != "date":
         return None
     try:
         unit = _unit_of(tree, relation)
-        low, stop = relation.field(columns[0]).moments or (None, None)
+        low, stop = relation.field(column).moments or (None, None)
         if unit == _MOMENT or low is None or stop is None or low >= stop:
             return None
         cells = _list(low, stop, unit) if _count(low, stop, unit) <= _MOST_LISTED else iter(())
         begins = [_apply(tree, cell) for cell in cells]
-    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+    except _UNKNOWN:
         return None
     if not begins or not all(isinstance(begin, date) for begin in begins) or isinstance(unit, int):
         return None
@@ -128,11 +133,16 @@ def derive_period(tree: exp.Expr, relation: Relation) -> Field | None:
     # The period of a moved or nested one may begin anywhere; then only days tell all beginnings apart.
     aligned = all(truncate(moment, unit) == moment for moment in moments)
     return replace(
-        relation.field(columns[0]),
+        relation.field(column),
         type=pa.date32() if days else pa.timestamp("us"),
         moments=(first, last + (_DAY if days else _TICK)),
         period=unit if aligned else "day" if all(each.time() == time() for each in moments) else None,
     )
+
+
+def _only_column(tree: exp.Expr) -> exp.Column | None:
+    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
+    return columns[0] if len(columns) == 1 else None
 
 
 def _read_dates(
@@ -243,16 +253,6 @@ def _number_values(
     return labels, exp.Anonymous(this="list_extract", expressions=[listed, after]), kind
 
 
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(condition, exp.Paren):
-        yield from _conjuncts(condition.this)
-    elif isinstance(condition, exp.And):
-        yield from _conjuncts(condition.this)
-        yield from _conjuncts(condition.expression)
-    else:
-        yield condition
-
-
 def _limits(
     part: exp.Expr, relation: Relation
 ) -> Iterator[tuple[exp.Column, datetime | None, datetime | None, bool]]:
@@ -283,7 +283,7 @@ def _limits(
     value = read_moment(value) if isinstance(value, str) else value
     if not isinstance(value, date):
         return
-    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    moment = to_moment(value)
     if moment.year in (MINYEAR, MAXYEAR):  # at the end of the calendar it limits nothing
         return
     step = _DAY if by_day or is_day(node, relation) else _TICK
@@ -387,8 +387,7 @@ def _find_shift(node: exp.Expr) -> str | None:
 
 def _epoch_step(node: exp.Expr) -> tuple[exp.Expr, int] | None:
     """The moment and the seconds of `EXTRACT(epoch FROM moment) / seconds`."""
-    while isinstance(node, exp.Paren):
-        node = node.this
+    node = node.unnest()
     if not isinstance(node, (exp.Div, exp.IntDiv)):
         return None
     top, bottom = node.this, node.expression
@@ -485,15 +484,13 @@ def _convert(value: object, kind: str) -> object:
     if kind in ("TEXT", "VARCHAR"):
         return _text(value)
     number = _number(value)
-    return Fraction(round(number)) if kind in ("TINYINT", "SMALLINT", "INT", "BIGINT") else number
+    return Fraction(round(number)) if kind in _WHOLE_TYPES else number
 
 
 def _moment(value: object) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    if isinstance(value, date):
-        return datetime.combine(value, time())
-    raise _NoCalendar
+    if not isinstance(value, date):
+        raise _NoCalendar
+    return to_moment(value)
 
 
 def _number(value: object) -> Fraction:
@@ -574,10 +571,10 @@ def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, 
 
     `tree` is the checked expression of a key that `read_labels` found labels for; None for any other key.
     """
-    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
-    if len(columns) != 1 or relation.field(columns[0]).kind != "date":
+    column = _only_column(tree)
+    if column is None or relation.field(column).kind != "date":
         return None
-    first, stop = relation.field(columns[0]).moments or (None, None)
+    first, stop = relation.field(column).moments or (None, None)
     if first is None or stop is None or first >= stop:
         return None
     try:
@@ -585,9 +582,9 @@ def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, 
         if unit == _MOMENT or _count(first, stop, unit) > _MOST_PERIODS:
             return None
         begins = list(_list(first, stop, unit))
-        by_day = is_day(columns[0], relation)
+        by_day = is_day(column, relation)
         values = [_apply(tree, begin.date() if by_day else begin) for begin in begins]
-    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+    except _UNKNOWN:
         return None
     codes: dict[object, int] = {}
     ends = [*begins[1:], stop]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
-from sfumato.sql.calendar import EPOCH, to_days, to_microseconds
+from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
 from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
@@ -235,7 +235,7 @@ class Evaluator:
                 return constant_band(np.nan, self.rows)
             case exp.Column() if tree.table == AGGREGATE:
                 aggregate = self._plan.aggregates[int(tree.name)]
-                places = self._measures(tree)
+                places = [self._index[measure] for measure in aggregate.measures]
                 bands = [
                     aggregate_band(
                         aggregate, [(noises[i], values[i]) for i in places], share, rehearse=self._rehearse
@@ -279,9 +279,6 @@ class Evaluator:
                 return self._walk(tree.this, share).apply(_rising(tree))
             case _:
                 return combine(tree, self._walk(tree.this, share), self._walk(tree.expression, share))
-
-    def _measures(self, tree: exp.Column) -> list[int]:
-        return [self._index[measure] for measure in self._plan.aggregates[int(tree.name)].measures]
 
     def _key_band(self, key: int) -> Band:
         known = self._plan.keys[key]
@@ -452,7 +449,7 @@ def _moment_number(node: exp.Expr, kind: pa.DataType) -> int | float:
         value = read_moment(value)
     if not isinstance(value, date):
         raise refuse("HAVING compares a date with what is none")
-    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+    moment = to_moment(value)
     if pa.types.is_date32(kind):
         return to_days(moment) + (moment.time() != EPOCH.time()) * 0.5
     return to_microseconds(moment)

@@ -195,7 +195,8 @@ def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> Expected
         dated = aggregates[0].type is not None
         found = None if dated else {size: min(span, ranks / size * span / 2) for size in sizes}
         return ExpectedError(ranks=ranks, by_records=found)
-    if not all(_is_known(each) for each in aggregates) or tree.find(exp.Window) or _names_key(tree):
+    keyed = any(column.table == KEY for column in tree.find_all(exp.Column))
+    if not all(_is_known(each) for each in aggregates) or tree.find(exp.Window) or keyed:
         return ExpectedError()
     errors = _measure_errors(plan, tree, sizes)
     additive = all(each.kind == "measure" for each in aggregates)
@@ -206,10 +207,6 @@ def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> Expected
 
 def _is_known(aggregate: Aggregate) -> bool:
     return all(measure.statistic in (*_COUNTS, "sum", "square") for measure in aggregate.measures)
-
-
-def _names_key(tree: exp.Expr) -> bool:
-    return any(column.table == KEY for column in tree.find_all(exp.Column))
 
 
 def _measure_errors(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> NDArray[np.float64]:

@@ -23,37 +23,12 @@ AGGREGATES = (
 """The aggregates that have a private form."""
 
 _FUNCTIONS = (
-    *AGGREGATES,
-    *(
-        "ABS",
-        "ROUND",
-        "FLOOR",
-        "CEIL",
-        "SQRT",
-        "LN",
-        "LOG",
-        "EXP",
-        "POWER",
-        "SIGN",
-        "TRUNC",
-        "GREATEST",
-        "LEAST",
-    ),
-    *(
-        "LOWER",
-        "UPPER",
-        "TRIM",
-        "LENGTH",
-        "SUBSTRING",
-        "LEFT",
-        "RIGHT",
-        "CONCAT",
-        "POSITION",
-        "REGEXP_MATCHES",
-    ),
-    *("COALESCE", "NULLIF", "CAST", "EXTRACT", "DATE_TRUNC", "DATE_PART", "TO_CHAR", "STRFTIME", "YEAR"),
-    *("QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "DAYOFWEEK", "TO_TIMESTAMP"),
-)
+    *AGGREGATES, "ABS", "ROUND", "FLOOR", "CEIL", "SQRT", "LN", "LOG", "EXP", "POWER", "SIGN", "TRUNC",
+    "GREATEST", "LEAST", "LOWER", "UPPER", "TRIM", "LENGTH", "SUBSTRING", "LEFT", "RIGHT", "CONCAT",
+    "POSITION", "REGEXP_MATCHES", "COALESCE", "NULLIF", "CAST", "EXTRACT", "DATE_TRUNC", "DATE_PART",
+    "TO_CHAR", "STRFTIME", "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
+    "DAYOFWEEK", "TO_TIMESTAMP",
+)  # fmt: skip
 _MEANT = {
     "AVERAGE": "AVG", "MEAN": "AVG", "STD": "STDDEV", "STDEV": "STDDEV", "SD": "STDDEV", "VAR": "VARIANCE",
     "PERCENTILE": "QUANTILE", "TOTAL": "SUM", "NUMBER": "COUNT", "MINIMUM": "MIN", "MAXIMUM": "MAX",
@@ -62,25 +37,20 @@ _MEANT = {
     "DATEPART": "DATE_PART", "FORMAT_DATE": "TO_CHAR", "DATE_FORMAT": "TO_CHAR", "TO_NUMBER": "CAST",
 }  # fmt: skip
 _INSTEAD = {
-    "STRING_AGG": "it would tell values of records; list public values with SELECT DISTINCT",
-    "LISTAGG": "it would tell values of records; list public values with SELECT DISTINCT",
-    "GROUP_CONCAT": "it would tell values of records; list public values with SELECT DISTINCT",
-    "ARRAY_AGG": "it would tell values of records; list public values with SELECT DISTINCT",
+    **dict.fromkeys(
+        ("STRING_AGG", "LISTAGG", "GROUP_CONCAT", "ARRAY_AGG"),
+        "it would tell values of records; list public values with SELECT DISTINCT",
+    ),
     "FIRST": "it would tell the value of a record; use MODE, MIN or MEDIAN",
     "LAST": "it would tell the value of a record; use MODE, MAX or MEDIAN",
     "ANY_VALUE": "it would tell the value of a record; use MODE, MIN or MEDIAN",
     "ARG_MAX": "it would tell the value of a record; use TOP, MODE or MAX",
     "ARG_MIN": "it would tell the value of a record; use TOP, MODE or MIN",
-    "SKEWNESS": "use AVG, STDDEV and QUANTILE",
-    "KURTOSIS": "use AVG, STDDEV and QUANTILE",
+    **dict.fromkeys(("SKEWNESS", "KURTOSIS"), "use AVG, STDDEV and QUANTILE"),
     "PRODUCT": "use EXP(AVG(LN(column))) with bounds, or SUM",
-    "BOOL_AND": "use COUNT(*) FILTER (WHERE NOT condition)",
-    "BOOL_OR": "use COUNT(*) FILTER (WHERE condition)",
-    "LOGICAL_AND": "use COUNT(*) FILTER (WHERE NOT condition)",
-    "LOGICAL_OR": "use COUNT(*) FILTER (WHERE condition)",
-    "EVERY": "use COUNT(*) FILTER (WHERE NOT condition)",
-    "APPROX_DISTINCT": "use COUNT(DISTINCT column)",
-    "APPROX_COUNT_DISTINCT": "use COUNT(DISTINCT column)",
+    **dict.fromkeys(("BOOL_AND", "LOGICAL_AND", "EVERY"), "use COUNT(*) FILTER (WHERE NOT condition)"),
+    **dict.fromkeys(("BOOL_OR", "LOGICAL_OR"), "use COUNT(*) FILTER (WHERE condition)"),
+    **dict.fromkeys(("APPROX_DISTINCT", "APPROX_COUNT_DISTINCT"), "use COUNT(DISTINCT column)"),
 }
 _MOST_COMPARED = 1000
 _SHORTEST_WORD = 4
@@ -88,19 +58,9 @@ _SETS = ("UNION", "INTERSECT", "EXCEPT")
 _BEGINNINGS = ("DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "SHOW TABLES", "WITH")
 _BEGIN = "DP-SELECT, SELECT, WITH, EXPLAIN, SHOW TABLES, DESCRIBE or SUMMARIZE"
 _CLAUSES = (
-    "FROM",
-    "WHERE",
-    "GROUP",
-    "GROUP BY",
-    "ORDER",
-    "ORDER BY",
-    "HAVING",
-    "LIMIT",
-    "OFFSET",
-    "JOIN",
-    "BY",
+    "FROM", "WHERE", "GROUP", "GROUP BY", "ORDER", "ORDER BY", "HAVING", "LIMIT", "OFFSET", "JOIN", "BY",
     "AND",
-)
+)  # fmt: skip
 _CHANGES = re.compile(
     r"(insert|update|delete|merge|create|drop|alter|truncate|copy|attach|detach|install|load|set|reset|pragma|call|"
     r"grant|revoke|begin|commit|rollback|vacuum|use|import|export|replace)\b",

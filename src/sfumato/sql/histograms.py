@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from sfumato.exact import format_short
 from sfumato.sql.aggregates import name_item, read_key
-from sfumato.sql.buckets import MOST_BINS, write_number
 from sfumato.sql.check import find_aggregates, is_histogram, refuse
+from sfumato.sql.normalize import MOST_BINS, write_double
 from sfumato.sql.relation import Relation, bounds_of, qualify
 
 if TYPE_CHECKING:
@@ -96,6 +96,6 @@ def _label_intervals(node: exp.Expr, low: Fraction, high: Fraction, bins: int) -
     case = exp.Case()
     for place in range(bins - 1):
         label = exp.Literal.string(f"[{shown[place]}, {shown[place + 1]})")
-        case = case.when(exp.LT(this=node.copy(), expression=write_number(edges[place + 1])), label)
+        case = case.when(exp.LT(this=node.copy(), expression=write_double(edges[place + 1])), label)
     label = exp.Literal.string(f"[{shown[-2]}, {shown[-1]}]")
-    return case.when(exp.GTE(this=node.copy(), expression=write_number(edges[-2])), label)
+    return case.when(exp.GTE(this=node.copy(), expression=write_double(edges[-2])), label)

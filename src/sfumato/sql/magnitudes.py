@@ -1,7 +1,11 @@
-"""A public grid of magnitudes, from which bounds are chosen that nobody has declared.
+"""Public grids, from which bounds are chosen that nobody has declared.
 
-Both signs, zero between them, and half octaves: 1, 1.5, 2, 3, 4, 6 and so on. A record is counted by the
-interval of the grid that its value lies in, and the bounds are two edges of it.
+The bounds of values are two edges of a grid of magnitudes: both signs, zero between them, and half octaves:
+1, 1.5, 2, 3, 4, 6 and so on. A record is counted by the interval of the grid that its value lies in.
+
+The bound on records is a power of two. Individuals are counted by how many records they have in what a
+statement reads: each of them once. From the noisy counts follows which bound loses least, records that are
+cut and noise together.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
+
+from sfumato.schema.table import MOST_RECORDS
 
 MARK = "BOUNDED_PRIVATELY"
 """The function that `x BOUNDED PRIVATELY` is read as."""
@@ -28,6 +34,9 @@ OPEN = (Fraction(0), Fraction(1, 3))
 """What stands for bounds before they are chosen; no two edges."""
 
 INTERVALS = len(EDGES) - 1
+CAPS: tuple[int, ...] = tuple(2**power for power in range(MOST_RECORDS.bit_length()))
+"""The bounds among which one is chosen. Individuals of more records than the largest are counted with it."""
+
 _ZERO = bisect_right(EDGES, 0) - 1
 
 
@@ -71,3 +80,25 @@ def bounds_around(first: int, last: int) -> tuple[Fraction, Fraction]:
 def grid_between(low: Fraction, high: Fraction, centre: Fraction) -> int:
     """Steps in one unit, so that nothing between the bounds is more than LARGEST steps from the centre."""
     return 2 * int(LARGEST // (2 * max(abs(low - centre), abs(high - centre))))
+
+
+def tally_individuals(true_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many individuals have at most each bound of records, and more than the one before; none without.
+
+    >>> tally_individuals(np.array([0, 1, 1, 3, 5000]))[:3].tolist()
+    [2, 0, 1]
+    """
+    places = np.searchsorted(CAPS, true_sizes[true_sizes > 0])
+    return np.bincount(np.minimum(places, len(CAPS) - 1), minlength=len(CAPS)).astype(np.int64)
+
+
+def choose_cap(noisy_counts: NDArray[np.int64], threshold: float, *, noise: Fraction) -> int:
+    """The bound that loses least: records of individuals that are cut, and `noise` for each record allowed.
+
+    Counts below the threshold may be noise alone, and count for nothing.
+    """
+    counts = np.where(noisy_counts >= threshold, noisy_counts, 0).astype(float)
+    # Those between two bounds have about three quarters of the upper one.
+    records = np.array([1.0, *(0.75 * cap for cap in CAPS[1:])])
+    losses = [float((counts * np.maximum(records - cap, 0)).sum()) + float(noise) * cap for cap in CAPS]
+    return CAPS[losses.index(min(losses))]

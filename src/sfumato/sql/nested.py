@@ -8,7 +8,8 @@ of the innermost, and what each query does to the rows becomes a stage of the an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -16,6 +17,9 @@ from sfumato.sql.aggregates import bare_name, spell_position
 from sfumato.sql.check import find_aggregates, refuse
 from sfumato.sql.evaluate import STAGE, mark_stage
 from sfumato.sql.rollups import has_sets, list_leaves
+
+if TYPE_CHECKING:
+    from sfumato.sql.statement import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,26 +55,17 @@ class Around:
         return " ".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flat:
-    """An aggregating query, the texts of its select list, and the stages of the queries around it."""
-
-    query: exp.Select
-    texts: tuple[str, ...]
-    around: tuple[Around, ...] = ()
-
-
-def flatten(query: exp.Select, texts: tuple[str, ...], units: Mapping[str, str]) -> Flat:
-    """`query` as one query that aggregates, if it is one around another that does; else as it is.
+def flatten(statement: Statement, units: Mapping[str, str]) -> Statement:
+    """A statement as one query that aggregates, if it is one around another that does; else as it is.
 
     A query that groups by the unit gives rows of individuals, and what stands around it asks about these:
     it stays as it is. `units` are the unit columns of private tables, all names in lower case.
     """
-    inner = _find_inner(query, units)
+    inner = _find_inner(statement.query, units)
     if inner is None:
-        return Flat(query=query, texts=texts)
-    flat = flatten(inner, tuple(_name(item) for item in inner.expressions), units)
-    return _merge(query, texts, flat)
+        return statement
+    named = tuple(_name(item) for item in inner.expressions)
+    return _merge(statement, flatten(replace(statement, query=inner, texts=named), units))
 
 
 def aggregates(query: exp.Select) -> bool:
@@ -166,7 +161,8 @@ def _find_inner(query: exp.Select, units: Mapping[str, str]) -> exp.Select | Non
     return inner if aggregates(inner) or _find_inner(inner, units) is not None else None
 
 
-def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
+def _merge(statement: Statement, flat: Statement) -> Statement:
+    query, texts = statement.query, statement.texts
     if query.args.get("having") is not None and not aggregates(_without_having(query)):
         raise refuse("HAVING without an aggregate; use WHERE")
     stage = 1 + len(flat.around)
@@ -213,7 +209,7 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
         merged.set("limit", around.limit)
     elif around != Around() or looks_around:
         stages = (*stages, around)
-    return Flat(query=merged, texts=tuple(kept), around=stages)
+    return replace(statement, query=merged, texts=tuple(kept), around=stages)
 
 
 def _stages(

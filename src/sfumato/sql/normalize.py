@@ -13,10 +13,9 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from sfumato.sql.buckets import bucket_of
 from sfumato.sql.calendar import EPOCH, read_format
 from sfumato.sql.check import find_aggregates, refuse, refuse_deep
-from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
+from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_array, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _SCHEMAS = ("public",)
@@ -28,6 +27,8 @@ _COMPUTED = (
 )
 _UTC = ("UTC", "ETC/UTC", "GMT", "Z", "ETC/GMT")
 _LONGEST_COUNT = 7
+MOST_BINS = 500
+"""The most intervals that a column is divided into."""
 PARAMETER = "parameter"
 """The mark of a constant that stands for a parameter whose value is not known yet."""
 
@@ -236,7 +237,23 @@ def _rewrite_bucket(node: exp.WidthBucket) -> None:
     low, high, count = found if len(found) == 3 else (None, None, None)
     if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not isinstance(count, Fraction):
         raise refuse("WIDTH_BUCKET takes a number and constants: WIDTH_BUCKET(fee, 0, 100, 10)")
-    node.replace(bucket_of(node.this, low, high, int(count) if count.denominator == 1 else 0))
+    if count.denominator != 1 or not 1 <= count <= MOST_BINS or low >= high:
+        raise refuse(
+            f"WIDTH_BUCKET takes a low end, a higher one, and 1 to {MOST_BINS} buckets: "
+            "WIDTH_BUCKET(fee, 0, 100, 10)"
+        )
+    case, operand = exp.Case(), node.this
+    for place in range(int(count) + 1):
+        edge = write_double(low + (high - low) * place / count)
+        case = case.when(exp.LT(this=operand.copy(), expression=edge), exp.Literal.number(place))
+    last = exp.GTE(this=operand.copy(), expression=write_double(high))
+    node.replace(case.when(last, exp.Literal.number(int(count) + 1)))
+
+
+def write_double(value: Fraction) -> exp.Expr:
+    """A constant as it is compared with doubles."""
+    number = exp.Literal.number(repr(abs(float(value))))
+    return exp.Neg(this=number) if value < 0 else number
 
 
 def _rewrite_group(group: exp.Group) -> None:
@@ -279,34 +296,15 @@ def _rewrite_any(node: exp.Expr) -> None:
         array.meta["listed"] = True
         items = [array]
     elif isinstance(array, exp.Literal) and array.is_string:
-        items = [exp.Literal.string(text) for text in _read_array(array.name)]
+        try:
+            found = read_array(array.name)
+        except ValueError:
+            raise refuse("an array in quotes is written {a,b}") from None
+        items = [exp.Literal.string(text) for text in found if text is not None]
     else:
         raise refuse("ANY and ALL take a list of constants: ARRAY['a', 'b']")
     test: exp.Expr = exp.In(this=node.this, expressions=items) if items else exp.Boolean(this=False)
     node.replace(test if is_any else exp.Not(this=test))
-
-
-def _read_array(text: str) -> list[str]:
-    """The texts of an array as PostgreSQL writes it: {a,"b c"}."""
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")) or "{" in inner[1:]:
-        raise refuse("an array in quotes is written {a,b}")
-    pattern = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",\\{}]*))\s*(,|$)')
-    found: list[str] = []
-    place, inner = 0, inner[1:-1]
-    while inner.strip() and place <= len(inner):
-        match = pattern.match(inner, place)
-        if match is None:
-            raise refuse("an array in quotes is written {a,b}")
-        quoted, plain, end = match.groups()
-        if quoted is None and plain.strip().upper() != "NULL":
-            found.append(plain.strip())
-        elif quoted is not None:
-            found.append(re.sub(r"\\(.)", r"\1", quoted))
-        place = match.end()
-        if not end:
-            break
-    return found
 
 
 def _rewrite_format(node: exp.ToChar) -> None:

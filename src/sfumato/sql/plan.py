@@ -25,9 +25,8 @@ from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
 from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
-from sfumato.sql.contributions import CAPS
 from sfumato.sql.laws import NoisePart, part_widths, total_width
-from sfumato.sql.magnitudes import INTERVALS, LARGEST
+from sfumato.sql.magnitudes import CAPS, INTERVALS, LARGEST
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
@@ -80,6 +79,10 @@ class Selection:
     threshold: int
     cost: Cost
     min_individuals: int = 1
+
+    def to_record(self) -> dict[str, Any]:
+        """What decides which groups are answered."""
+        return {"scale": self.scale, "threshold": self.threshold}
 
     def describe(self) -> str:
         """Which groups stay unseen, in one sentence."""
@@ -218,7 +221,6 @@ class QueryPlan:
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
-        selection = self.selection
         chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
         sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
         if self.tally is not None:
@@ -235,9 +237,7 @@ class QueryPlan:
                 {"measure": noise.measure.describe(), "kind": noise.kind, "scale": noise.scale}
                 for noise in self.noises
             ],
-            "selection": None
-            if selection is None
-            else {"scale": selection.scale, "threshold": selection.threshold},
+            "selection": None if self.selection is None else self.selection.to_record(),
         }
 
     @property
@@ -276,8 +276,7 @@ def is_text(tree: exp.Expr) -> bool:
 
 def is_moment(tree: exp.Expr) -> bool:
     """Whether a tree is a constant date or moment."""
-    while isinstance(tree, exp.Paren):
-        tree = tree.this
+    tree = tree.unnest()
     dated = isinstance(tree, exp.Cast) and tree.to.this.name in ("DATE", "TIMESTAMP")
     return dated and isinstance(tree.this, exp.Literal)
 
@@ -331,6 +330,20 @@ def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, 
     return tuple(f"{output.name}_{place}" for place in range(1, mode.chosen + 1))
 
 
+def histogram_cost(unit: PrivacyUnit, contribution: int, epsilon: Fraction) -> Cost:
+    """What a histogram with Laplace noise costs, to which an individual, by `unit`, adds at most so much."""
+    sensitivity = histogram_sensitivity(
+        contribution=Fraction(contribution), norm="L1", neighbours=unit.neighbours
+    )
+    return Cost(
+        kind="laplace",
+        scale=sensitivity / epsilon,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+
+
 def plan_selection(
     unit: PrivacyUnit,
     keys: tuple[Key, ...],
@@ -365,22 +378,13 @@ def plan_selection(
             'for periods of dates range = ["2019-01-01", "2025-12-31"], or bound them in WHERE on both sides'
         )
     share = epsilon / (parts + 1)
-    sensitivity = histogram_sensitivity(contribution=Fraction(groups), norm="L1", neighbours=unit.neighbours)
     # A hundredth of the ledger's reserve at most, so that a hundred such statements fit.
     chance = min(delta / 2, reserve / 100)
-    scale = sensitivity / share
-    cost = Cost(
-        kind="selection",
-        scale=scale,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-        delta=chance,
-    )
-    threshold = selection_threshold(scale=scale, sensitivity=sensitivity, delta=chance)
+    cost = replace(histogram_cost(unit, groups, share), kind="selection", delta=chance)
+    threshold = selection_threshold(scale=cost.scale, sensitivity=cost.sensitivity, delta=chance)
     # Fewer than k individuals are at most k - 1, where the threshold is made for one.
     threshold += max(0, min_individuals - 2)
-    selection = Selection(scale=scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
+    selection = Selection(scale=cost.scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
     return selection, epsilon - share, delta - chance
 
 
@@ -423,12 +427,10 @@ def calibrate_noise(
             costs, scale = (cost,) * measure.chosen, moved / cost.scale
         elif measure.parts:
             # A histogram for every level of the tree, in equal shares.
-            moved = histogram_sensitivity(
-                contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+            cost = histogram_cost(unit, unit.max_records, share / len(list_levels()))
+            return Noise(
+                measure=measure, kind="laplace", scale=cost.scale, costs=(cost,) * len(list_levels())
             )
-            scale = moved * len(list_levels()) / share
-            cost = Cost(kind="laplace", scale=scale, sensitivity=moved, **facts)
-            return Noise(measure=measure, kind="laplace", scale=scale, costs=(cost,) * len(list_levels()))
         else:
             # Three fifths for the answer, a fifth for each end of its interval. The interval of MIN and MAX
             # goes from the answer to the bound and needs no choice of its own.

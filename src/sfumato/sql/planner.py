@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.schema.table import cap_unit
+from sfumato.schema.table import PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
     CELLS,
     Aggregate,
@@ -88,27 +88,17 @@ def prepare_query(
     `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known, and
     `cap` is the bound on the records of an individual that was.
     """
-    query = statement.query
-    if query.args.get("distinct"):
+    if statement.query.args.get("distinct"):
         raise refuse("SELECT DISTINCT beside aggregates; groups are listed once, by GROUP BY")
-    if any(isinstance(item, exp.Star) for item in query.expressions):
+    if any(isinstance(item, exp.Star) for item in statement.query.expressions):
         raise refuse("a star beside GROUP BY or aggregates; name the columns")
-    relation = replace(resolve_sources(query, catalog), chosen=chosen or {})
+    relation = replace(resolve_sources(statement.query, catalog), chosen=chosen or {})
     statement = expand_histogram(statement, relation)
-    query = statement.query
-    unit = relation.unit
-    if unit is None:
+    query, declared = statement.query, relation.unit
+    if declared is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
-    declared = unit
-    if declared.private_records:
-        source = catalog[relation.tables[0]].table
-        derived = relation.joined or relation.multiplied or relation.individuals or len(relation.tables) > 1
-        if derived or source is None or source.unit != declared:
-            raise refuse(
-                'max_records = "private" is for statements about the records of one table; declare it'
-            )
-        unit = cap_unit(declared, cap or 1)
-        relation = replace(relation, unit=unit)
+    unit = _bound_unit(declared, relation, catalog, cap)
+    relation = replace(relation, unit=unit)
     keys, answered = read_keys(query, relation)
     if unit.column is None and statement.around and any(key.is_open for key in keys):
         raise refuse(
@@ -116,35 +106,10 @@ def prepare_query(
             "its own, and no column says which belong together; declare the unit column in the project file"
         )
     reader = _Reader(relation, keys, query)
-    outputs = tuple(
-        Output(
-            name=name_item(item, text, plain=statement.plain),
-            # As the keys are: so that a condition that stands here and in GROUP BY is one.
-            tree=reader.read(settle(item.unalias(), relation) if keys else item.unalias()),
-        )
-        for item, text in zip(list(query.expressions), statement.texts, strict=True)
-    )
-    names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
-    if len(set(names)) != len(names):
-        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
+    outputs = _read_outputs(statement, relation, reader)
     stages = _read_stages(query, statement.around, reader)
     aggregates = tuple(reader.aggregates)
-    plain = [
-        each.tree
-        for each in outputs
-        if not (is_key(each.tree) or _stands_alone(each.tree, aggregates) or is_moment(each.tree))
-    ]
-    for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
-        _check_tree(tree, aggregates, logic=False)
-    for stage in stages:
-        if stage.having is not None:
-            _check_tree(stage.having, aggregates, logic=True)
-    if not aggregates and any(item.find(exp.Window) for item in query.expressions):
-        raise refuse("window functions look at other individuals' records, unless they are over aggregates")
-    if not aggregates:
-        raise refuse(
-            "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
-        )
+    _check_trees(query, outputs, stages, aggregates)
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
     relation = prune_columns(
         relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
@@ -207,6 +172,58 @@ def prepare_query(
         return plan
 
     return plan_at
+
+
+def _bound_unit(declared: PrivacyUnit, relation: Relation, catalog: Catalog, cap: int | None) -> PrivacyUnit:
+    """The unit of a statement; where its bound on records is to be chosen, with the one that was, or 1."""
+    if not declared.private_records:
+        return declared
+    source = catalog[relation.tables[0]].table
+    derived = relation.joined or relation.multiplied or relation.individuals or len(relation.tables) > 1
+    if derived or source is None or source.unit != declared:
+        raise refuse('max_records = "private" is for statements about the records of one table; declare it')
+    return cap_unit(declared, cap or 1)
+
+
+def _read_outputs(statement: Statement, relation: Relation, reader: _Reader) -> tuple[Output, ...]:
+    """The columns of the answer, each with a name of its own."""
+    outputs = tuple(
+        Output(
+            name=name_item(item, text, plain=statement.plain),
+            # As the keys are: so that a condition that stands here and in GROUP BY is one.
+            tree=reader.read(settle(item.unalias(), relation) if reader.keys else item.unalias()),
+        )
+        for item, text in zip(list(statement.query.expressions), statement.texts, strict=True)
+    )
+    names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
+    if len(set(names)) != len(names):
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
+    return outputs
+
+
+def _check_trees(
+    query: exp.Select,
+    outputs: tuple[Output, ...],
+    stages: tuple[Stage, ...],
+    aggregates: tuple[Aggregate, ...],
+) -> None:
+    """Refuses what cannot be computed of noisy values, and a select list without an aggregate."""
+    plain = [
+        each.tree
+        for each in outputs
+        if not (is_key(each.tree) or _stands_alone(each.tree, aggregates) or is_moment(each.tree))
+    ]
+    for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
+        _check_tree(tree, aggregates, logic=False)
+    for stage in stages:
+        if stage.having is not None:
+            _check_tree(stage.having, aggregates, logic=True)
+    if not aggregates and any(item.find(exp.Window) for item in query.expressions):
+        raise refuse("window functions look at other individuals' records, unless they are over aggregates")
+    if not aggregates:
+        raise refuse(
+            "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
+        )
 
 
 @refuse_deep
@@ -279,7 +296,7 @@ class _Reader:
 
     def __init__(self, relation: Relation, keys: tuple[Key, ...], query: exp.Select) -> None:
         self._relation = relation
-        self._keys = {key.node.sql(): index for index, key in enumerate(keys)}
+        self.keys = {key.node.sql(): index for index, key in enumerate(keys)}
         self._aliases = {
             item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)
         }
@@ -314,8 +331,8 @@ class _Reader:
         return exp.column(found.name, table=alias, quoted=True)
 
     def _name_key(self, part: exp.Expr) -> exp.Expr:
-        named = self._keys and not isinstance(part, (exp.Literal, exp.Identifier))
-        key = self._keys.get(part.sql()) if named else None
+        named = self.keys and not isinstance(part, (exp.Literal, exp.Identifier))
+        key = self.keys.get(part.sql()) if named else None
         if key is not None:
             return exp.column(str(key), table=KEY)
         if isinstance(part, exp.Column) and part.table not in (AGGREGATE, KEY):

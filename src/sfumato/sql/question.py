@@ -131,7 +131,6 @@ def digest_question(plan: QueryPlan, question: Question) -> str:
     """The SHA-256 of a question with its noise: equal for equal questions, in whatever order they are put."""
     noisy = zip(question.asked, plan.noises, strict=True)
     pairs = zip(question.keys, plan.keys, strict=True)
-    selection = plan.selection
     return digest(
         {
             "question": question.source,
@@ -141,9 +140,7 @@ def digest_question(plan: QueryPlan, question: Question) -> str:
             "labels": sorted([text, _describe_labels(key)] for text, key in pairs),
             "max_groups": plan.max_groups,
             "measures": sorted([each.spell(), noise.kind, str(noise.scale)] for each, noise in noisy),
-            "selection": None
-            if selection is None
-            else {"scale": selection.scale, "threshold": selection.threshold},
+            "selection": None if plan.selection is None else plan.selection.to_record(),
         }
     )
 
@@ -196,7 +193,7 @@ def list_conditions(condition: exp.Expr) -> list[exp.Expr]:
     """
     plain = _simplify(condition)
     parts = list(plain.flatten()) if isinstance(plain, exp.And) else [plain]
-    found = {spell(part): part for part in parts if not _is_true(part)}
+    found = {spell(part): part for part in parts if part != exp.true()}
     return list(found.values())
 
 
@@ -286,10 +283,6 @@ def _join(kind: type[exp.Expr], parts: list[exp.Expr]) -> exp.Expr:
     return joined
 
 
-def _is_true(tree: exp.Expr) -> bool:
-    return isinstance(tree, exp.Boolean) and bool(tree.this)
-
-
 def rename_tables(tree: exp.Expr, aliases: dict[str, str]) -> Any:  # noqa: ANN401 - the kind that was given
     """A copy with other names for its tables; what stands in inner queries keeps its own."""
     tree = tree.copy()
@@ -329,8 +322,7 @@ def _list_facts(record: DataclassInstance, *, without: tuple[str, ...]) -> dict[
 
 def _read_filter(tree: exp.Expr | None, measure: Measure) -> tuple[exp.Expr, exp.Expr] | None:
     """The condition and the value of `CASE WHEN condition THEN value END`; also ELSE 0 of a sum from 0."""
-    while isinstance(tree, exp.Paren):
-        tree = tree.this
+    tree = None if tree is None else tree.unnest()
     if not isinstance(tree, exp.Case) or tree.this is not None or len(tree.args["ifs"]) != 1:
         return None
     default = tree.args.get("default")

@@ -239,8 +239,7 @@ def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> Non
 
     Text or a number in the place of a condition would be converted, and the conversion can fail.
     """
-    while isinstance(node, exp.Paren):
-        node = node.this
+    node = node.unnest()
     if isinstance(node, exp.Column) and relation.field(node).kind == "boolean":
         return
     if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
@@ -274,7 +273,7 @@ def read_table(source: Source, alias: str) -> Relation:
     if source.table is not None:
         unit = source.table.unit
         for name, column in source.table.columns.items():
-            fields[name.lower()] = _describe(name, column, source)
+            fields[name.lower()] = describe_field(name, column, source)
         for name in source.stored:
             key = name.lower()
             written = source.table.source.lower().endswith(TEXT_FILES)
@@ -309,7 +308,8 @@ def is_reserved(name: str) -> bool:
     return name.lower() == UNIT or name.lower().startswith(code_name(""))
 
 
-def _describe(name: str, column: Column, source: Source) -> Field:
+def describe_field(name: str, column: Column, source: Source) -> Field:
+    """A described column of a table as a query sees it."""
     first = column.stored[0]
     kind, stored = _kind(source.stored.get(first, "text")), source.types.get(first)
     if column.drafted and not column.accepted:

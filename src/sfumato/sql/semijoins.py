@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
 from sfumato.schema.table import UNIT
-from sfumato.sql.check import Kind, refuse
+from sfumato.sql.check import Kind, list_conditions, looks_up, refuse
 from sfumato.sql.relation import Field, Relation, alias_table, qualify, qualify_condition
 from sfumato.sql.settle import settle
 
@@ -47,14 +47,6 @@ def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: 
         text = f"{one.sql()} = {other.sql()}"[:80]
         raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
     return equal(one, other, COMMON_TYPES[kinds.pop()])
-
-
-def list_conditions(condition: exp.Expr) -> list[exp.Expr]:
-    """What stands between the ANDs of a condition, without the brackets that some tools put around it."""
-    condition = condition.unnest()
-    if not isinstance(condition, exp.And):
-        return [condition]
-    return [part for each in condition.flatten() for part in list_conditions(each)]
 
 
 def keep_where(
@@ -101,7 +93,7 @@ class _Side:
 
 def _find_tests(condition: exp.Expr) -> list[exp.Expr]:
     """The outermost IN (SELECT ...) and EXISTS of a condition."""
-    if isinstance(condition, exp.Exists) or (isinstance(condition, exp.In) and condition.args.get("query")):
+    if looks_up(condition):
         return [condition]
     if isinstance(condition, (exp.Select, exp.Subquery)):
         return []  # refused where it stands

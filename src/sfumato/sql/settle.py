@@ -1,12 +1,13 @@
 """Constants as what they meet: each is converted to the kind of the column that it is compared with.
 
 `fee > '20'` and `fee > 20.0` become `fee > 20`, lists are sorted and without repeats, and a constant stands
-on the right. What a parameter must be is found out in the same way.
+on the right. What a parameter must be is found out in the same way, and what an answer will look like.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -16,11 +17,22 @@ from sqlglot import exp
 
 from sfumato.schema import quote_key
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
-from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
+from sfumato.sql.constants import (
+    NotConstant,
+    Value,
+    fold,
+    from_python,
+    is_dated,
+    read_moment,
+    read_number,
+    write,
+)
 from sfumato.sql.hints import find_misspelt
 from sfumato.sql.normalize import PARAMETER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sfumato.sql.relation import Relation
 
 MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -55,6 +67,19 @@ TYPES: dict[str, pa.DataType] = {
     "day": pa.date32(),
 }
 """The types of columns and parameters by their kinds; "day" is a date without a clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The columns of an answer, each with its name and type, and the types of `$1`, `$2`, ..."""
+
+    columns: tuple[tuple[str, pa.DataType], ...]
+    parameters: tuple[pa.DataType, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as a schema."""
+        return pa.schema(list(self.columns))
 
 
 def settle(node: exp.Expr, relation: Relation) -> exp.Expr:
@@ -155,6 +180,28 @@ def parameter_type(stand: exp.Expr) -> pa.DataType:
     """The type that was found for a parameter; text if nothing says what it is."""
     found = TYPES[stand.meta.get("kind", "text")]
     return pa.list_(found) if stand.meta.get("listed") else found
+
+
+def stands_for(types: Sequence[pa.DataType | None]) -> list[exp.Expr | None]:
+    """For every parameter whose type was declared, a value of that type."""
+    return [None if kind is None else _value_of(kind) for kind in types]
+
+
+def kinds_of_parameters(
+    found: Sequence[pa.DataType], declared: Sequence[pa.DataType | None]
+) -> tuple[pa.DataType, ...]:
+    """The types of parameters: as they were declared, else as they were found."""
+    known = [*declared, *([None] * len(found))][: max(len(found), len(declared))]
+    return tuple(
+        kind if kind is not None else found[place] if place < len(found) else TYPES["text"]
+        for place, kind in enumerate(known)
+    )
+
+
+def _value_of(kind: pa.DataType) -> exp.Expr | None:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return from_python(1)
+    return exp.true() if pa.types.is_boolean(kind) else None
 
 
 def _joined(kinds: list[Kind]) -> Kind:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from sfumato.schema import suggest_name
 from sfumato.schema.table import UNIT, PrivacyUnit, code_name
-from sfumato.sql.check import find_aggregates, refuse, refuse_clauses
+from sfumato.sql.check import find_aggregates, list_conditions, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
 from sfumato.sql.inner import gathers, group_individuals
 from sfumato.sql.relation import (
@@ -23,7 +23,7 @@ from sfumato.sql.relation import (
     qualify,
     read_table,
 )
-from sfumato.sql.semijoins import equal, keep_where, list_conditions, match_columns
+from sfumato.sql.semijoins import equal, keep_where, match_columns
 from sfumato.sql.unions import check_names, unite
 
 
@@ -48,14 +48,12 @@ def resolve_sources(
             where.this,
             relation,
             resolve=lambda inner: _resolve_rows(inner, catalog, ctes),
-            resolve_from=lambda inner: resolve_sources(_only_from(inner), catalog, ctes),
+            resolve_from=lambda inner: resolve_sources(
+                exp.Select(from_=inner.args.get("from_"), joins=inner.args.get("joins")), catalog, ctes
+            ),
         )
         relation = narrow_moments(condition, relation)
     return relation
-
-
-def _only_from(query: exp.Select) -> exp.Select:
-    return exp.Select(from_=query.args.get("from_"), joins=query.args.get("joins"))
 
 
 def prune_columns(relation: Relation, trees: list[exp.Expr]) -> Relation:

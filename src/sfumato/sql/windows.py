@@ -170,8 +170,7 @@ def slide(function: exp.Expr, band: Band, frames: Frames, noise: Noise | None, s
 
 def single_noise(tree: exp.Expr, find: Callable[[int], Noise | None]) -> Noise | None:
     """The noise behind a tree that is one measured count or sum, None for anything else."""
-    while isinstance(tree, exp.Paren):
-        tree = tree.this
+    tree = tree.unnest()
     return find(int(tree.name)) if isinstance(tree, exp.Column) and tree.table == AGGREGATE else None
 
 

@@ -285,19 +285,13 @@ class _Planner:
             described = None if field_ is None else field_.column
             if described is not None and described.domain is not None and described.size <= _MOST_LISTED:
                 return {name: column}
-        if total:
-            case = exp.Case().when(tree.copy(), exp.Literal.string("yes")).else_(exp.Literal.string("no"))
-            return {spell(case): case}
-        return {text: tree}
+        return dict([_tell_apart(tree)]) if total else {text: tree}
 
     def _total(self, text: str, tree: exp.Expr, one: Purchase) -> list[tuple[str, exp.Expr]]:
         """A key that holds every record, in place of one of a column whose other values are dropped."""
         if not isinstance(tree, exp.Column):
-            if isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not)):
-                case = exp.Case().when(tree.copy(), exp.Literal.string("yes"))
-                case = case.else_(exp.Literal.string("no"))
-                return [(spell(case), case)]
-            return [(text, tree)]
+            condition = isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not))
+            return [_tell_apart(tree) if condition else (text, tree)]
         found = self._field(tree, one)
         column = None if found is None else found.column
         if column is None or column.outside != "drop" or column.extras or column.size > _MOST_LISTED:
@@ -315,6 +309,12 @@ class _Planner:
         relation = one.serves[0].wanted.plan.relation
         (fields,) = relation.fields.values()
         return fields.get(column.name.lower())
+
+
+def _tell_apart(condition: exp.Expr) -> tuple[str, exp.Expr]:
+    """A key with a group for the records for which a condition holds, and one for all others."""
+    case = exp.Case().when(condition.copy(), exp.Literal.string("yes")).else_(exp.Literal.string("no"))
+    return spell(case), case
 
 
 def _lose(item: Item, plan: QueryPlan, question: Question) -> float | None:

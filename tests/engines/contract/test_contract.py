@@ -26,7 +26,9 @@ from sfumato.questions import (
     Term,
 )
 from sfumato.schema import parse_table, split_people
-from sfumato.sql import Source, plan_query, read_statement
+from sfumato.sql.planner import plan_query
+from sfumato.sql.relation import Source
+from sfumato.sql.statement import read_statement
 
 SILENT = {"progress": lambda _: None}
 NAMES = [

@@ -31,7 +31,7 @@ from sfumato.engines.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, render
+from sfumato.engines.counts import Ask, Beside, ServerEngine, collect_cells, counted_query, render
 from sfumato.engines.encode import quote_name
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
@@ -45,6 +45,7 @@ from sfumato.engines.push.plan import (
 )
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
+from sfumato.schema.server import describe_refusal
 from sfumato.schema.table import check_location, public_location
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 
 _MOST_LISTED = 2**24
@@ -103,22 +104,6 @@ _STATES = (
     ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
     ("57", _LOST),
     ("08", _LOST),
-)
-_REFUSALS = (
-    ("database", "does not exist", "has no such database; create it, or correct the URL"),
-    ("role", "does not exist", "does not know this user; correct the URL or PGUSER"),
-    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
-    (
-        "password",
-        "",
-        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
-    ),
-    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
-    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
-    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
-    ("too many", "", "has no free connection; wait, or raise max_connections"),
-    ("starting up", "", "is starting; wait, and run it again"),
-    ("shutting down", "", "is shutting down; start it, and run it again"),
 )
 _BATCH_ROWS = 2**16
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
@@ -201,8 +186,7 @@ class PostgresEngine(ServerEngine):
     @contextmanager
     def snapshot(self, table: Table) -> Iterator[None]:
         """Within it, the table is read in one transaction on one snapshot, and cannot be altered."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             self._look(room, source)
             self._learn(room, source)
             yield
@@ -211,8 +195,7 @@ class PostgresEngine(ServerEngine):
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         refuse_reading_keys(table, marginals)
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             stored = self._look(room, source).columns
             columns = check_columns(
                 table,
@@ -229,8 +212,7 @@ class PostgresEngine(ServerEngine):
 
     def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest of what the catalogues say; see `relation_facts` for what it can miss."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             return sign_version(json.dumps(self._learn(room, source)), secret=secret)
 
     def _count_cells(
@@ -242,47 +224,30 @@ class PostgresEngine(ServerEngine):
     ) -> tuple[TrueCounts, ...]:
         # Grouped by the server, in one scan.
         asked = (*marginals, *occupied)
-        dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
-        sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
         with self._ask(table, all_columns(asked)) as ask:
             progress("bounding contributions")
             progress("counting")
-            for which, cells, counts in ask(counted_query(table, asked), {}):
-                for place in np.unique(which).tolist():
-                    mine = which == place
-                    if place < len(marginals):
-                        dense[place][cells[mine]] = counts[mine]
-                    else:
-                        sparse[place - len(marginals)].append(np.stack((cells[mine], counts[mine])))
-        found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
-        for columns, parts in zip(occupied, sparse, strict=True):
-            cells, counts = np.concatenate(parts, axis=1)
-            order = np.argsort(cells)
-            found.append(TrueCounts(columns, counts[order], cells[order]))
-        return tuple(found)
+            return collect_cells(table, marginals, occupied, ask(counted_query(table, asked), {}))
 
     def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalogues alone."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             return describe_columns(table, self._look(room, source).columns, where=source.name)
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             stored = self._look(room, source).columns
 
         def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
-            with self._open(source) as room, hide_server(source):
+            with self._open(table) as (room, source), hide_server(source):
                 yield from fetch_rows(room.connection, query)
 
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
         """The plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             described = self._look(room, source)
             if not _is_steady(described, self._learn(room, source)):
                 return None
@@ -297,8 +262,7 @@ class PostgresEngine(ServerEngine):
         self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
     ) -> tuple[TrueAggregates, Fetched | None]:
         """The aggregates of all individuals within their bound, and the records of the others."""
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room, hide_server(source):
+        with self._open(table) as (room, source), hide_server(source):
             if pushed.only_counts:
                 (row,) = room.connection.execute(clipped_query(pushed, _relation(source))).fetchall()
                 return spread_counts(pushed, row), None
@@ -316,22 +280,23 @@ class PostgresEngine(ServerEngine):
             def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
                 among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = {pushed.unit})"
                 chosen = with_beyond(f"{query} WHERE ({pushed.condition}) AND {among}", kind)
-                with self._open(source) as room, hide_server(source):
+                with self._open(table) as (room, source), hide_server(source):
                     yield from fetch_rows(room.connection, chosen, given=[beyond])
 
             return inside, fetch_columns(read, source, stored, wanted, table.unit.column)
 
     @contextmanager
-    def _open(self, source: PostgresSource) -> Iterator[_Room]:
-        """The transaction on the server of `source`: the one of a snapshot, or one of its own."""
+    def _open(self, table: Table) -> Iterator[tuple[_Room, PostgresSource]]:
+        """The transaction on the server of a table, that of a snapshot or one of its own, and its source."""
+        source = parse_source(table.source, table=table.name)
         held = self._rooms.get(source.conninfo)
         if held is not None:
-            yield held
+            yield held, source
             return
         room = _Room(begin(source))
         self._rooms[source.conninfo] = room
         try:
-            yield room
+            yield room, source
         finally:
             del self._rooms[source.conninfo]
             room.connection.close()
@@ -355,8 +320,7 @@ class PostgresEngine(ServerEngine):
 
     @contextmanager
     def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
-        source = parse_source(table.source, table=table.name)
-        with self._open(source) as room:
+        with self._open(table) as (room, source):
             encoded = encode_table(
                 table, encoded_columns(table, columns), self._look(room, source).columns, source.relation
             )
@@ -421,8 +385,10 @@ def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
         connection = psycopg.connect(
             source.conninfo, client_encoding="UTF8", prepare_threshold=None, **limits
         )
+    except psycopg.ProgrammingError:
+        raise SourceError(f"{source.name} has a URL that cannot be used; check its options") from None
     except (psycopg.Error, UnicodeError) as error:
-        raise SourceError(_explain_connection(error, source)) from None
+        raise SourceError(f"{source.name}: {describe_refusal(error)}") from None
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
     try:
@@ -584,24 +550,6 @@ def _explain(error: Exception, source: PostgresSource) -> str:
         state = "08"
     words = next((text for start, text in _STATES if state.startswith(start)), None)
     return f"{source.name} {words or 'could not be read to the end'}"
-
-
-def _explain_connection(error: Exception, source: PostgresSource) -> str:
-    import psycopg
-
-    start = f"{source.name}: the server"
-    if isinstance(error, psycopg.errors.ConnectionTimeout):
-        return f"{start} did not answer in time; check host and port in the URL, and that it runs"
-    connection = getattr(error, "pgconn", None)
-    if connection is not None and connection.needs_password:
-        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
-    if isinstance(error, psycopg.ProgrammingError):
-        return f"{source.name} has a URL that cannot be used; check its options"
-    text = str(error)
-    for first, second, words in _REFUSALS:
-        if first in text and second in text:
-            return f"{start} {words}"
-    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
 
 
 def _arrow_type(column: Stored) -> pa.DataType:

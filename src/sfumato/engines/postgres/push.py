@@ -6,7 +6,7 @@ bounded numbers, and parts of moments that are within their ends.
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -143,14 +143,6 @@ class PostgresWords(Words):
     def spell_literal(self, text: str) -> str:
         """A text in quotes."""
         return quote_text(text)
-
-    def spell_double(self, number: float) -> str:
-        """A floating number, bit for bit."""
-        return f"CAST('{number!r}' AS float8)"
-
-    def spell_day(self, days: int) -> str:
-        """A date, in days from 1970."""
-        return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
 
     def spell_moment(self, microseconds: int) -> str:
         """A moment, in microseconds from 1970."""

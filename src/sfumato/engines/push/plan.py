@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.execute import TrueAggregates, find_interval
+from sfumato.engines.encode import find_interval
+from sfumato.engines.execute import TrueAggregates
 from sfumato.engines.push.translate import Scope, read_scope, to_double
 from sfumato.engines.push.words import Pushed, PushedKey, UnpushedError, Words
-from sfumato.sql import CELLS, Measure, QueryPlan
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.plan import QueryPlan
 
 if TYPE_CHECKING:
     from sqlglot import exp

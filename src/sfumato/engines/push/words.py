@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from sfumato.schema import Bins, Column, IntegerRange, Period, Values
@@ -80,8 +81,7 @@ class Words(ABC):
         column = self._described.get(name.lower())
         if column is None:
             return self._raw(name)
-        self._refuse_reading(column)
-        (stored,) = self._parts(column)
+        stored = self._find(column)
         whole = stored.kind in ("integer", "boolean")
         match column.domain:
             case Period(part):
@@ -105,11 +105,7 @@ class Words(ABC):
 
     def key(self, name: str) -> PushedKey:
         """The code of a described column as a group key."""
-        column = self._described.get(name.lower())
-        if column is None or column.domain is None or column.size > _LARGEST_CODE:
-            raise UnpushedError
-        self._refuse_reading(column)
-        (stored,) = self._parts(column)
+        column, stored = self._find_coded(name)
         other = column.size - 1 if column.outside == "other" else None
         match column.domain:
             case Values(values) if isinstance(values[0], str):
@@ -130,11 +126,7 @@ class Words(ABC):
 
     def code(self, name: str) -> str:
         """The code of a described column that is no list of texts, a whole number or NULL."""
-        column = self._described.get(name.lower())
-        if column is None or column.domain is None or column.size > _LARGEST_CODE:
-            raise UnpushedError
-        self._refuse_reading(column)
-        (stored,) = self._parts(column)
+        column, stored = self._find_coded(name)
         if stored.kind == "text" or (
             isinstance(column.domain, Values) and isinstance(column.domain.values[0], str)
         ):
@@ -145,25 +137,27 @@ class Words(ABC):
             raise UnpushedError
         return self.spell_code(column)
 
-    def _parts(self, column: Column) -> list[Stored]:
-        if len(column.stored) != 1 or column.stored[0] not in self.stored:
+    def _find(self, column: Column) -> Stored:
+        """The one stored column that a described one is read of, as it is stored."""
+        read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
+        if read or column.calendar is not None or len(column.stored) != 1:
             raise UnpushedError
-        if column.stored[0] == self.table.unit.column:
+        if column.stored[0] not in self.stored or column.stored[0] == self.table.unit.column:
             raise UnpushedError
-        return [self.stored[column.stored[0]]]
+        return self.stored[column.stored[0]]
+
+    def _find_coded(self, name: str) -> tuple[Column, Stored]:
+        """The described column called `name`, which has codes, and how it is stored."""
+        column = self._described.get(name.lower())
+        if column is None or column.domain is None or column.size > _LARGEST_CODE:
+            raise UnpushedError
+        return column, self._find(column)
 
     def _raw(self, name: str) -> Pushed:
         stored = self._plain.get(name.lower())
         if stored is None or stored == self.table.unit.column:
             raise UnpushedError
         return self.spell_raw(stored, self.stored[stored])
-
-    @staticmethod
-    def _refuse_reading(column: Column) -> None:
-        if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
-            raise UnpushedError
-        if column.calendar is not None:
-            raise UnpushedError
 
     @abstractmethod
     def spell_unit(self, name: str, stored: Stored) -> str:
@@ -213,13 +207,13 @@ class Words(ABC):
     def spell_literal(self, text: str) -> str:
         """A text in quotes."""
 
-    @abstractmethod
     def spell_double(self, number: float) -> str:
         """A floating number, bit for bit."""
+        return f"CAST('{number!r}' AS {self.double})"
 
-    @abstractmethod
     def spell_day(self, days: int) -> str:
         """A date, in days from 1970."""
+        return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
 
     @abstractmethod
     def spell_moment(self, microseconds: int) -> str:

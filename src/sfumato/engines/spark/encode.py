@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import duckdb
 import numpy as np
@@ -268,7 +267,7 @@ def _encode(column: Column, stored: list[tuple[str, Stored]], value: str) -> Spa
             return SparkEncoding(f"concat({joined})", value, "", keys)
         case Bins(edges):
             return SparkEncoding(
-                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double)
+                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, spell=_double)
             )
         case IntegerRange(low, high):
             if clamp:
@@ -294,8 +293,8 @@ def _choose(value: str, keys: tuple[str, ...] | tuple[int, ...]) -> str:
     return f"CASE {value} {cases} END"
 
 
-def _double(edge: Fraction | float) -> str:
-    return f"CAST('{float(edge)!r}' AS DOUBLE)"
+def _double(number: float) -> str:
+    return f"CAST('{number!r}' AS DOUBLE)"
 
 
 def _number(name: str, column: Stored) -> str:

@@ -26,11 +26,20 @@ from sfumato.engines.base import (
     all_columns,
     check_columns,
     describe_columns,
+    name_source,
     refuse_large_marginals,
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
+from sfumato.engines.counts import (
+    Ask,
+    Beside,
+    ServerEngine,
+    bounded_query,
+    collect_cells,
+    number_table,
+    render,
+)
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.push.plan import (
     add_aggregates,
@@ -54,7 +63,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
-    from sfumato.sql import QueryPlan
+    from sfumato.sql.plan import QueryPlan
 
 
 PREFIX = "spark:"
@@ -151,20 +160,8 @@ class SparkEngine(ServerEngine):
                 return rows.groupBy("m", "cell").sum("n").toArrow()
 
             counted = room.run(job, what=name_source(table))
-        places, cells, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
-        order = np.lexsort((cells, places))
-        places, cells, counts = places[order], cells[order], counts[order]
-        ends = np.searchsorted(places, np.arange(len(asked) + 1))
-        answers = []
-        for place, marginal in enumerate(asked):
-            part = slice(ends[place], ends[place + 1])
-            if place < len(marginals):
-                found = [(cells[part], counts[part])]
-                answers.append(fill_counts(marginal, table.cells(marginal), found))
-            else:
-                kept = (counts[part].astype(np.int64), cells[part].astype(np.int64))
-                answers.append(TrueCounts(marginal, *kept))
-        return tuple(answers)
+        part = [to_numpy(column.combine_chunks()) for column in counted.columns]
+        return collect_cells(table, marginals, occupied, [part])
 
     def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
@@ -310,11 +307,6 @@ def is_path(source: str) -> bool:
     (True, False)
     """
     return "/" in source or source.lower().endswith(".parquet")
-
-
-def name_source(table: Table) -> str:
-    """How errors call the source of `table`."""
-    return f"table {table.name!r}: source {table.source!r}"
 
 
 def find_source(

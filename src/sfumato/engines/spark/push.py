@@ -6,7 +6,6 @@ No expression here can raise, whatever a record holds. Moments are microseconds 
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,11 +53,11 @@ class SparkWords(Words):
         """An individual, NULL for nobody."""
         if stored.type not in (*_WHOLE, "string", "boolean"):
             raise UnpushedError
-        return _name(name)
+        return quote_spark_name(name)
 
     def spell_raw(self, name: str, stored: Stored) -> Pushed:
         """A stored value made plain."""
-        value = _name(name)
+        value = quote_spark_name(name)
         match stored.type:
             case "boolean":
                 return Pushed(value, "boolean")
@@ -82,14 +81,14 @@ class SparkWords(Words):
     def spell_whole(self, name: str, stored: Stored) -> Pushed:
         """A stored whole number or truth value as a whole number."""
         if stored.type == "boolean":
-            return Pushed(f"CAST({_name(name)} AS BIGINT)", "integer", (0, 1), wide=True)
+            return Pushed(f"CAST({quote_spark_name(name)} AS BIGINT)", "integer", (0, 1), wide=True)
         if stored.type not in _WHOLE:
             raise UnpushedError
-        return Pushed(f"CAST({_name(name)} AS BIGINT)", "integer")
+        return Pushed(f"CAST({quote_spark_name(name)} AS BIGINT)", "integer")
 
     def spell_number(self, name: str, stored: Stored) -> Pushed:
         """A stored floating number made plain: NaN is missing, an infinity the largest number of its sign."""
-        value = f"CAST({_name(name)} AS DOUBLE)"
+        value = f"CAST({quote_spark_name(name)} AS DOUBLE)"
         if stored.digits is not None:
             precision, scale = stored.digits
             if precision > _EXACT_DIGITS or not 0 <= scale <= precision:
@@ -108,7 +107,7 @@ class SparkWords(Words):
 
     def spell_text(self, name: str, stored: Stored) -> Pushed:
         """The text of a stored text or whole number, cut as in a sealed table, compared by its bytes."""
-        value = _name(name)
+        value = quote_spark_name(name)
         if stored.type in (*_WHOLE, "boolean"):
             return Pushed(f"CAST({value} AS STRING)", "text")
         if stored.type != "string":
@@ -119,13 +118,15 @@ class SparkWords(Words):
         """As `spell_text`, for a comparison with labels: a text that is not UTF-8 is none of them."""
         if stored.type != "string":
             return self.spell_text(name, stored).sql
-        return f"left({_name(name)}, {self.table.text_limit})"
+        return f"left({quote_spark_name(name)}, {self.table.text_limit})"
 
     def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
         """A part of a stored date or moment, as a described column has it."""
         if stored.kind != "date" or (stored.type == "date" and part == "hour"):
             raise UnpushedError
-        return Pushed(f"(CAST({part_of_moment(_name(name), stored.type, part)} AS BIGINT))", "integer")
+        return Pushed(
+            f"(CAST({part_of_moment(quote_spark_name(name), stored.type, part)} AS BIGINT))", "integer"
+        )
 
     def spell_code(self, column: Column) -> str:
         """The code of a column, as recipes count it."""
@@ -152,14 +153,6 @@ class SparkWords(Words):
         """A text in quotes."""
         return quote_spark_text(text)
 
-    def spell_double(self, number: float) -> str:
-        """A floating number, bit for bit."""
-        return f"CAST('{number!r}' AS DOUBLE)"
-
-    def spell_day(self, days: int) -> str:
-        """A date, in days from 1970."""
-        return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
-
     def spell_moment(self, microseconds: int) -> str:
         """A moment, in microseconds from 1970."""
         return f"CAST({microseconds} AS BIGINT)"
@@ -167,7 +160,3 @@ class SparkWords(Words):
     def spell_total(self, value: str, largest: int) -> str:
         """The sum of whole numbers up to `largest`, which no number of records makes overflow."""
         return f"sum({value})" if largest <= _NARROW else f"sum(CAST({value} AS DECIMAL(20, 0)))"
-
-
-def _name(name: str) -> str:
-    return quote_spark_name(name)

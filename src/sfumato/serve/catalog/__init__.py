@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sfumato.errors import UnsupportedQuery
-from sfumato.serve.catalog.grammar import find_setting, is_about_system, read_list, read_statement
+from sfumato.serve.catalog.grammar import is_about_system, read_list, read_statement
 from sfumato.serve.catalog.statement import MOST_ROWS, Written, write_statement
 from sfumato.serve.catalog.tables import kept_as, make_tables, read_description
 from sfumato.serve.results import Column, Result
@@ -23,37 +23,7 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Project
 
-__all__ = ["SETTINGS", "Catalog"]
-
-SETTINGS = {
-    "application_name": "",
-    "bytea_output": "hex",
-    "client_encoding": "UTF8",
-    "datestyle": "ISO, MDY",
-    "default_table_access_method": "heap",
-    "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "on",
-    "extra_float_digits": "1",
-    "in_hot_standby": "off",
-    "integer_datetimes": "on",
-    "intervalstyle": "postgres",
-    "is_superuser": "off",
-    "jit": "off",
-    "lc_collate": "C",
-    "lc_ctype": "C",
-    "max_identifier_length": "63",
-    "max_index_keys": "32",
-    "search_path": '"$user", public',
-    "server_encoding": "UTF8",
-    "server_version": "15.0",
-    "server_version_num": "150000",
-    "standard_conforming_strings": "on",
-    "statement_timeout": "0",
-    "timezone": "UTC",
-    "transaction_isolation": "read committed",
-    "transaction_read_only": "on",
-}
-"""What SHOW and current_setting say unless a session has settings of its own."""
+__all__ = ["Catalog"]
 
 _LONGEST_KEPT = 10_000
 _MOST_SIGNS = 4_000_000
@@ -98,16 +68,13 @@ class Catalog:
             self._made = None
 
     def covers(self, text: str) -> bool:
-        """Whether a statement names a system table, or no table and only known functions, or is SHOW."""
-        return find_setting(text) is not None or _prepare(text) is not None
+        """Whether a statement names a system table, or no table and only known functions."""
+        return _prepare(text) is not None
 
     def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]:
         """The columns of a statement's answer and the types of its parameters; runs nothing."""
-        setting = find_setting(text)
-        if setting is not None:
-            return _setting_columns(setting), ()
         written = _find(text)
-        session = {"user": "", "database": "", **_split(SETTINGS)}
+        session = {"user": "", "database": "", "names": [""], "settings": [""], "version": ""}
         _, rows = self._run(f"DESCRIBE {written.sql}", session, [None] * len(written.parameters))
         oids = read_description().oids
         columns = _columns(written, [str(row[1]) for row in rows])
@@ -119,38 +86,32 @@ class Catalog:
         *,
         user: str,
         database: str,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str],
         parameters: Sequence[object] = (),
     ) -> Result:
-        """The rows of a statement.
+        """The rows of a statement that the catalog covers.
 
-        Parameters
-        ----------
-        text
-            One statement that the catalog covers.
-        user, database
-            What `current_user` and `current_database()` give.
-        settings
-            The session's own, over `SETTINGS`.
-        parameters
-            The values of $1, $2, ...: texts, numbers, lists, None.
-
+        `user` and `database` are what `current_user` and `current_database()` give, `settings` those of the
+        session, by their names in small letters; `parameters` are the values of $1, $2, ...: texts, numbers,
+        lists, None.
         """
-        known = {**SETTINGS, **{name.lower(): value for name, value in (settings or {}).items()}}
-        setting = find_setting(text)
-        if setting is not None:
-            return _show(setting, known)
         written = _find(text)
-        session = {"user": user, "database": database, **_split(known)}
+        session = {
+            "user": user,
+            "database": database,
+            "names": list(settings),
+            "settings": list(settings.values()),
+            "version": f"PostgreSQL {settings['server_version']}",
+        }
         kinds, rows = self._run(written.sql, session, _bind(written, parameters))
         columns = _columns(written, kinds)
         aware = [place for place, column in enumerate(columns) if column.oid == 1184]
         if aware:
             rows = [_make_aware(row, aware) for row in rows]
-        return Result(columns=columns, rows=rows, tag=f"SELECT {len(rows)}")
+        return Result(columns=columns, rows=rows)
 
     def _run(
-        self, sql: str, session: dict[str, object], parameters: list[object]
+        self, sql: str, session: Mapping[str, object], parameters: list[object]
     ) -> tuple[list[str], list[tuple[object, ...]]]:
         """The types and rows of a statement for DuckDB, on a connection of its own and for a bounded time."""
         import duckdb
@@ -247,30 +208,8 @@ def _given(kind: str) -> str:
     return "numeric" if kind.startswith("DECIMAL") else _GIVEN.get(kind, "text")
 
 
-def _split(settings: Mapping[str, str]) -> dict[str, object]:
-    version = f"PostgreSQL {settings['server_version']}"
-    return {"names": list(settings), "settings": list(settings.values()), "version": version}
-
-
 def _make_aware(row: tuple[object, ...], places: Sequence[int]) -> tuple[object, ...]:
     return tuple(
         value.replace(tzinfo=UTC) if place in places and isinstance(value, datetime) else value
         for place, value in enumerate(row)
     )
-
-
-def _setting_columns(setting: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(name, 25) for name in (("name", "setting", "description") if setting == "all" else (setting,))
-    )
-
-
-def _show(setting: str, known: Mapping[str, str]) -> Result:
-    if setting == "all":
-        rows: list[tuple[object, ...]] = [(name, value, "") for name, value in sorted(known.items())]
-        return Result(columns=_setting_columns(setting), rows=rows, tag="SHOW")
-    if setting not in known:
-        raise UnsupportedQuery(
-            f"unrecognized configuration parameter {setting[:60]!r}; SHOW ALL lists those there are"
-        )
-    return Result(columns=_setting_columns(setting), rows=[(known[setting],)], tag="SHOW")

@@ -11,6 +11,7 @@ from sqlglot.dialects.postgres import Postgres
 
 from sfumato.errors import UnsupportedQuery
 from sfumato.serve.catalog.tables import Relation, read_description, read_functions
+from sfumato.sql.constants import read_array
 
 _LONGEST = 100_000
 # Functions in FROM that have no rows to give here, with their columns.
@@ -75,13 +76,6 @@ _TOKENS = re.compile(
     r"""|\bAS\s+(?P<word>select|table|update|insert|delete)\b""",
     re.DOTALL | re.IGNORECASE,
 )
-# SHOW TABLES and SHOW COLUMNS are about the project, whose curator answers them.
-_SHOW = re.compile(r"\s*SHOW\s+(?!(?:ALL\s+)?TABLES\b|COLUMNS\b)([\w. ]+?)\s*;?\s*", re.IGNORECASE)
-_SHOWN = {
-    "transaction isolation level": "transaction_isolation",
-    "time zone": "timezone",
-    "session authorization": "session_authorization",
-}
 
 
 class _Dialect(Postgres):
@@ -96,12 +90,6 @@ class _Dialect(Postgres):
 
         def _warn_unsupported(self) -> None:
             """Does not log the client's text, as the parent does."""
-
-
-def find_setting(text: str) -> str | None:
-    """The setting that a SHOW statement asks for, or None if it is none."""
-    found = _SHOW.fullmatch(text)
-    return None if found is None else _SHOWN.get(found[1].lower(), found[1].lower())
 
 
 def read_statement(text: str) -> exp.Query | None:
@@ -149,8 +137,10 @@ def find_relation(table: exp.Table) -> Relation | None:
 
 def read_list(text: str) -> list[str]:
     """The texts in PostgreSQL's spelling of a list, `{a,"b c"}`."""
-    words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}"\s][^,{}"]*)', text.strip()[1:-1])
-    return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain.strip() for quoted, plain in words]
+    try:
+        return [each for each in read_array(text) if each is not None]
+    except ValueError as error:
+        raise refuse(str(error)) from None
 
 
 def read_type(node: exp.Expr) -> str:

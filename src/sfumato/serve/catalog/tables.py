@@ -14,13 +14,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from sfumato.schema.domain import Bins, IntegerRange, Period, Values
+from sfumato.sql.relation import Source, describe_field
 
 if TYPE_CHECKING:
     import duckdb
 
     from sfumato.schema import Project
     from sfumato.schema.column import Column
-    from sfumato.schema.table import Table
 
 KINDS = {"integer": "int8", "number": "float8", "boolean": "bool", "date": "timestamp"}
 """The PostgreSQL type of a column by its kind; text otherwise. A date may come with a time."""
@@ -255,7 +255,9 @@ def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]])
     oid = _FIRST
     for name, table in project.tables.items():
         known = stored.get(name, {})
-        kinds = {**known, **{key: _find_kind(table, key, known) for key in table.columns}}
+        source = Source(name=name, stored=known, table=table)
+        described = {key: describe_field(key, column, source) for key, column in table.columns.items()}
+        kinds = {**known, **{key: field.kind for key, field in described.items()}}
         if table.unit.column is not None and table.unit.column not in kinds:
             kinds = {table.unit.column: "text", **kinds}
         columns = {key: KINDS.get(kind, "text") for key, kind in kinds.items()}
@@ -270,26 +272,6 @@ def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]])
         columns = {key: KINDS.get(kind, "text") for key, kind in stored.get(name, {}).items()}
         yield Relation(oid, "u", "r", name, columns, remark="public: answered exactly and free")
         oid += 10
-
-
-def _find_kind(table: Table, name: str, stored: Mapping[str, str]) -> str:
-    """The kind of a described column: what its domain says, or as it is stored."""
-    column = table.columns[name]
-    kind = stored.get(column.stored[0], "text")
-    if column.drafted and not column.accepted:
-        return kind
-    match column.domain:
-        case Period() | IntegerRange():
-            return "integer"
-        case Values(values) if values and not isinstance(values[0], str):
-            return "integer"
-        case Bins():
-            return "integer" if kind == "integer" else "number"
-        case None if column.bounds is not None and kind == "text":
-            return "number"
-        case None if column.dates is not None or column.format is not None:
-            return "date"  # also what a text file writes
-    return kind
 
 
 def _describe_column(column: Column) -> str:

@@ -40,17 +40,8 @@ class Asker:
     Which of service and catalog answers is decided by the statement alone, before its parameters are looked
     at: a parameter may hold any text, even that of a statement.
 
-    Parameters
-    ----------
-    service, catalog
-        Who answers.
-    user, database
-        Who asks, and the database name that they gave.
-    settings
-        The session's: the price of plain statements, the budget of the session.
-    threads
-        Where the catalog works, as it does not wait.
-
+    `database` is the name that the `user` gave, `settings` are those of the session: the price of plain
+    statements, the budget of the session. `threads` is where the catalog works, as it does not wait.
     """
 
     def __init__(
@@ -123,8 +114,7 @@ class Asker:
         result: Result = await self._in_thread(answer)
         if columns is None or len(columns) != len(result.columns):
             columns = result.columns
-        word = result.tag.partition(" ")[0] or "SELECT"
-        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word=word)
+        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word="SELECT")
 
     async def _spend(self, text: str, parameters: tuple[object, ...]) -> Reply:
         budget = self._settings.session_budget

@@ -7,28 +7,18 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 
 from sfumato.serve.wire.messages import Refusal
 
+if TYPE_CHECKING:
+    from sfumato.serve.state import Verifier
+
 MECHANISM = "SCRAM-SHA-256"
 MECHANISM_PLUS = "SCRAM-SHA-256-PLUS"
 _BINDING = "tls-server-end-point"
-
-
-class Verifier(Protocol):
-    """What the server keeps of a password."""
-
-    @property
-    def salt(self) -> bytes: ...  # noqa: D102
-    @property
-    def iterations(self) -> int: ...  # noqa: D102
-    @property
-    def stored_key(self) -> bytes: ...  # noqa: D102
-    @property
-    def server_key(self) -> bytes: ...  # noqa: D102
 
 
 def hash_certificate(certificate: bytes) -> bytes | None:
@@ -47,17 +37,9 @@ def hash_certificate(certificate: bytes) -> bytes | None:
 class Exchange:
     """One login: two messages of the client, two answers.
 
-    Parameters
-    ----------
-    verifier
-        Of the user who wants in; a made-up one if there is no such user.
-    mechanism
-        The one that the client has chosen.
-    binding
-        The digest of the certificate, or None if channel binding was not offered.
-    nonce
-        The server's part of the nonce; drawn where it is not given.
-
+    `verifier` is that of the user who wants in, a made-up one if there is no such user; `mechanism` the one
+    that the client has chosen. `binding` is the digest of the certificate, or None if channel binding was not
+    offered, `nonce` the server's part of the nonce, drawn where it is not given.
     """
 
     def __init__(

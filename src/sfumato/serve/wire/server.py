@@ -42,19 +42,9 @@ class _Startup:
 class WireServer:
     """PostgreSQL's protocol for a service and a catalog; `serve` is the callback of asyncio.start_server.
 
-    Parameters
-    ----------
-    service, catalog
-        Who answers.
-    tls
-        The server's certificate and key; without it no connection is encrypted.
-    certificate
-        The same certificate (DER): clients may bind their login to it.
-    plain
-        Whether clients from other machines may connect without TLS.
-    limits
-        Bounds on what clients may take.
-
+    `tls` has the server's certificate and key; without it no connection is encrypted. `certificate` is the
+    same (DER): clients may bind their login to it. `plain` says whether clients from other machines may
+    connect without TLS; `limits` bound what clients may take.
     """
 
     def __init__(

@@ -88,17 +88,8 @@ class _Portal:
 class Session:
     """The state of one connection after its login.
 
-    Parameters
-    ----------
-    stream
-        The connection.
-    asker
-        Who asks the service and the catalog for this client.
-    settings
-        The settings that the client began with.
-    limits
-        Bounds on what the client may take.
-
+    `asker` asks the service and the catalog for this client, `settings` are those that it began with,
+    `limits` bound what it may take.
     """
 
     def __init__(self, stream: Stream, *, asker: Asker, settings: SessionSettings, limits: Limits) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sfumato.sql.constants import read_array
+
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
 JSON, FLOAT4, FLOAT8, BPCHAR, VARCHAR, DATE, TIME = 114, 700, 701, 1042, 1043, 1082, 1083
 TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID, UNKNOWN, JSONB = 1114, 1184, 1186, 1700, 2950, 705, 3802
@@ -277,7 +279,7 @@ def _decode_numeric(data: bytes) -> Decimal:
 
 def _read(text: str, oid: int) -> object:
     if oid in _ELEMENTS:
-        return [None if item is None else _read(item, _ELEMENTS[oid]) for item in _split_array(text)]
+        return [None if item is None else _read(item, _ELEMENTS[oid]) for item in read_array(text)]
     if oid in (INT2, INT4, INT8, OID):
         return _fit(int(text), oid)
     if oid in (FLOAT4, FLOAT8):
@@ -353,27 +355,4 @@ def _decode_array(data: bytes, element: int) -> list[object]:
         place += 4
         items.append(None if size < 0 else _decode_binary(data[place : place + size], said or element))
         place += max(size, 0)
-    return items
-
-
-_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\\s]+(?:\s+[^",{}\\\s]+)*))\s*(,|$)', re.DOTALL)
-
-
-def _split_array(text: str) -> list[str | None]:
-    body = text.strip()
-    if body[:1] + body[-1:] != "{}":
-        raise ValueError("an array is written {a,b}")
-    body = body[1:-1]
-    items: list[str | None] = []
-    place = 0
-    while place < len(body) or (items and body.endswith(",")):
-        match = _ITEM.match(body, place)
-        if match is None:
-            raise ValueError("an array is written {a,b}")
-        quoted, plain, _ = match.groups()
-        if quoted is not None:
-            items.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
-        else:
-            items.append(None if plain.lower() == "null" else plain)
-        place = match.end()
     return items
