@@ -154,6 +154,8 @@ def test_a_release_of_contrasts_is_derived_again_byte_for_byte_and_has_intervals
     assert any("queries" in each for each in release.certificate["measurements"])
     sf.verify(out, ledger=tmp_path / "ledger.db")
     answer = sf.open_release(out).sql("SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b").to_pandas()
+    free = sf.open(project).sql("DP-SELECT FREE a, b, COUNT(*) AS n FROM t GROUP BY a, b").to_pandas()
+    assert free.equals(answer), "what the ledger holds says the same as the files of the release"
     true = np.bincount(columns["a"] * 2 + columns["b"])
     assert answer["n_low"].notna().all()
     widths = (answer["n_high"] - answer["n_low"]).to_numpy()

@@ -15,7 +15,7 @@ from sfumato.errors import VerificationFailed
 from sfumato.inference import Domain, merge_measurements
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.evidence import Evidence, NoisyCounts
-from sfumato.questions import ClippedMarginal, Request, request_grid
+from sfumato.questions import ClippedMarginal, Marginal, Request, request_grid
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.rules import find_zeros
@@ -90,7 +90,12 @@ class Measured:
     ) -> None:
         self._table = table
         self._domain = Domain({name: table.column(name).size for name in columns})
-        self._requests = tuple(each for each in requests if set(each.columns) <= set(self._domain))
+        # A certificate has the digest of queries alone, so that requests are taken to be without them.
+        self._requests = tuple(
+            replace(each, counted=Marginal(each.columns)) if isinstance(each.counted, Marginal) else each
+            for each in requests
+            if set(each.columns) <= set(self._domain)
+        )
         self._queries = queries
         self._packed = packed
 
