@@ -50,7 +50,7 @@ def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
     (21, ['trips'])
     >>> complete("SELECT COUNT(*) FROM trips WHERE zone = 'o", trips)
     (40, ["'old town'"])
-    >>> complete("select de", Vocabulary(tables={"t": ("Death City", "deaths")}))
+    >>> complete("select dea", Vocabulary(tables={"t": ("Death City", "deaths")}))
     (7, ['"Death City"', 'deaths'])
     """
     if text.lstrip().startswith("."):
