@@ -69,13 +69,13 @@ def make_plan(count, *, size=2, unit="row", **options):
     return Adaptive(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**9))
 
 
-def run_plan(plan, *, records, noise=1.0):
-    """All questions of a run about columns that are equal or not by a coin, and its product."""
+def run_plan(plan, *, records, codes=None):
+    """All questions of a run, by default about a column that is there twice and coins, and its product."""
     random = np.random.default_rng(5)
     names = list(plan.table.columns)
-    first = random.integers(0, 2, records)
-    codes = {name: np.where(random.random(records) < 0.5, first, 1 - first) for name in names}
-    codes[names[0]] = codes[names[1]] = first
+    if codes is None:
+        codes = {name: random.integers(0, 2, records) for name in names}
+        codes[names[0]] = codes[names[1]]
     asked = []
 
     def answer(batch):
@@ -90,7 +90,7 @@ def run_plan(plan, *, records, noise=1.0):
                 places = places * plan.table.column(name).size + codes[name]
             counts = np.bincount(places, minlength=plan.table.cells(ask.columns)) * plan.table.grid
             values = counts if ask.queries is None else ask.queries.apply(counts)
-            drawn = np.rint(random.normal(0, noise * float(ask.scale), values.size)).astype(np.int64)
+            drawn = np.rint(random.normal(0, float(ask.scale), values.size)).astype(np.int64)
             grid = request_grid(plan.table, ask)
             answers.append(Answered(request=ask, noisy_values=values + drawn, grid=grid))
         return tuple(answers)
@@ -127,6 +127,62 @@ def test_other_tables_choose_from_the_first_pair_on(plan, records):
     asked, _ = run_plan(plan, records=records)
     requests = [ask for ask in asked if isinstance(ask, Request)]
     assert not any(ask.queries is not None and ask.queries.is_signed for ask in requests)
+
+
+def test_nothing_is_asked_that_the_plan_does_not_name():
+    # All that is left of a column of 100 values is small enough, but triples of all values are not counted.
+    plan = make_plan(3, size=100)
+    random = np.random.default_rng(7)
+    records = 500_000
+    asked, _ = run_plan(
+        plan, records=records, codes={name: random.integers(0, 10, records) for name in plan.table.columns}
+    )
+    assert any(ask.name.startswith("pair ") for ask in asked), "all pairs were measured"
+    columns = [ask.columns for ask in asked if isinstance(ask, Request)]
+    columns += [each.columns for ask in asked if isinstance(ask, Choice) for each in ask.candidates]
+    assert set(columns) <= set(plan.counted)
+
+
+def test_columns_of_one_value_leave_triples_what_they_have():
+    def count(constants):
+        columns = {f"c{place}": {"range": [1, 2 if place < 4 else 1]} for place in range(4 + constants)}
+        table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+        plan = Adaptive(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**9))
+        random = np.random.default_rng(8)
+        codes = {
+            name: random.integers(0, 2 if place < 4 else 1, 50_000) for place, name in enumerate(columns)
+        }
+        asked, _ = run_plan(plan, records=50_000, codes=codes)
+        return [ask.columns for ask in asked if isinstance(ask, Request)]
+
+    assert {each for each in count(3) if len(each) == 3} == {each for each in count(0) if len(each) == 3}
+
+
+def test_a_model_stays_small_when_a_second_look_tells_more_values_apart(monkeypatch):
+    monkeypatch.setattr("sfumato.recipes.dense._MOST_CELLS", 2000)
+    plan = make_plan(3, size=40)
+    random = np.random.default_rng(9)
+    records = 1_000_000
+    # Most values stand out of the noise of the second look alone.
+    chances = np.full(40, 6e-5)
+    chances[:2] = (1 - 38 * 6e-5) / 2
+    codes = {name: random.choice(40, records, p=chances) for name in plan.table.columns}
+    asked, product = run_plan(plan, records=records, codes=codes)
+    assert any(ask.name.startswith("pair ") for ask in asked)
+    (facts,) = product.facts["models"]
+    sizes = [facts["compressed_to"].get(name, 40) for name in plan.table.columns]
+    assert math.prod(sizes) <= 2000
+
+
+def test_questions_about_columns_that_are_called_like_others_have_names_of_their_own():
+    names = ["a", "a x b", "c", "b x c"]
+    columns = {name: {"range": [1, 2]} for name in names}
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+    plan = Adaptive(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**9))
+    random = np.random.default_rng(6)
+    codes = {name: random.integers(0, 2, 50_000) for name in names}
+    asked, _ = run_plan(plan, records=50_000, codes=codes)
+    assert len({ask.name for ask in asked}) == len(asked)
 
 
 def test_a_release_of_contrasts_is_derived_again_byte_for_byte_and_has_intervals(tmp_path):

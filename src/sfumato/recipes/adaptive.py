@@ -149,13 +149,9 @@ class Adaptive(Selection):
             fitting = yield from measure_singles(
                 budget, domain, first, label=label, progress=progress, bins=self.bins
             )
-            triples: dict[Columns, int] = {
-                columns: weight for columns, weight in candidates.items() if len(columns) == 3
-            }
-            if self._asks_all(candidates) and is_dense(
-                budget, fitting, triples, model_cells=self.model_cells
-            ):
-                return (yield from measure_densely(budget, fitting, triples, label))
+            dense = self._find_dense(budget, fitting, candidates)
+            if dense is not None:
+                return (yield from measure_densely(budget, fitting, dense, label, self.model_cells))
             fitting, share = yield from _look_again(budget, fitting, label)
         yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         model = fitting.fit()
@@ -223,10 +219,22 @@ class Adaptive(Selection):
             share = min(4 * share, max(share, most))
         return fitting
 
-    def _asks_all(self, candidates: Mapping[Columns, int]) -> bool:
-        """Whether all pairs of columns are wanted alike, none is known, and nothing beyond triples."""
+    def _find_dense(
+        self, budget: RemainingBudget, fitting: Fitting, candidates: Mapping[Columns, int]
+    ) -> dict[Columns, int] | None:
+        """The triples to choose from where all pairs are wanted alike and worth their noise; else None."""
         alike = self.workload is None or isinstance(self.workload, int)
-        return alike and self.guide is None and max(map(len, candidates)) in (2, 3)
+        if not alike or self.guide is not None or max(map(len, candidates)) not in (2, 3):
+            return None
+        counted = set(self.list_counted(fitting.compression.full))
+        # A column of one value tells nothing of others.
+        triples: dict[Columns, int] = {
+            columns: weight
+            for columns, weight in candidates.items()
+            if len(columns) == 3 and columns in counted and min(fitting.domain.shape(columns)) > 1
+        }
+        dense = is_dense(budget, fitting, triples, counted=counted, model_cells=self.model_cells)
+        return triples if dense else None
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
         columns, target = tuple(domain), None

@@ -31,24 +31,33 @@ _FITS = 8  # of the model, between rounds
 
 
 def is_dense(
-    budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], *, model_cells: int
+    budget: RemainingBudget,
+    fitting: Fitting,
+    triples: Mapping[Columns, int],
+    *,
+    counted: Collection[Columns],
+    model_cells: int,
 ) -> bool:
     """Whether all pairs of columns are worth their noise, with half of the budget if there are `triples`.
 
-    The model of all pairs may have at most so many `model_cells`. Where records may be replaced, two of them
-    may have opposite contrasts, which then cost as much as counts or more.
+    All pairs must be `counted`, and their model may have at most so many `model_cells`. Where records may be
+    replaced, two of them may have opposite contrasts, which then cost as much as counts or more.
     """
     pairs = _find_pairs(fitting.domain)
     if not pairs or budget.table.unit.neighbours == "replace":
         return False
-    if math.prod(fitting.domain.values()) > min(model_cells, _MOST_CELLS):
+    if not set(pairs) <= set(counted) or not _is_small(fitting, model_cells):
         return False
     whole = budget.total / 2 if triples else budget.total
     return count_rounds(budget, whole, _told(fitting, pairs), fitting.total) >= len(pairs)
 
 
 def measure_densely(
-    budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], label: str
+    budget: RemainingBudget,
+    fitting: Fitting,
+    triples: Mapping[Columns, int],
+    label: str,
+    model_cells: int,
 ) -> Asking:
     """A fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
 
@@ -75,10 +84,16 @@ def measure_densely(
         for columns, part in parts.items()
         if len(columns) == 1
     )
-    fitting = fitting.look_again(answers)
+    again = fitting.look_again(answers)
+    if _is_small(again, model_cells):
+        fitting = again
+    else:  # so many values stand out now that the model would be too large
+        fitting.refine(answers)
     answers = yield tuple(
-        budget.spend(_ask(budget, fitting, f"{label}pair: {' x '.join(pair)}", pair, parts[pair] * unit))
-        for pair in pairs
+        budget.spend(
+            _ask(budget, fitting, f"{label}pair {place}: {' x '.join(pair)}", pair, parts[pair] * unit)
+        )
+        for place, pair in enumerate(pairs, 1)
     )
     fitting.add(answers)
     yield from _choose_triples(budget, fitting, triples, rounds, label)
@@ -129,6 +144,10 @@ def _ask(
     contrasts = take_contrasts(fitting.compression, columns)
     queries = fitting.compression.queries(columns) if contrasts is None else contrasts.queries
     return budget.calibrate_request(name, columns, mu_squared, queries=queries)
+
+
+def _is_small(fitting: Fitting, model_cells: int) -> bool:
+    return math.prod(fitting.domain.values()) <= min(model_cells, _MOST_CELLS)
 
 
 def _find_pairs(domain: Domain) -> list[Columns]:

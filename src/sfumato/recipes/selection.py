@@ -642,7 +642,7 @@ def _refuse_names(kind: str, columns: Columns) -> None:
     """Refuses columns that are called like a question about others, which need names of their own."""
     for name in columns:
         joins = " x " in name and set(name.split(" x ")) <= set(columns)
-        if joins or re.fullmatch(r"(choice|round) \d+(: .*)?|(again|at last|guide|pair): .*", name):
+        if joins or re.fullmatch(r"(choice|round|pair) \d+(: .*)?|(again|at last|guide): .*", name):
             raise RecipeError(
                 f"{kind}: column {name!r} is called like a question that is asked of other columns; describe "
                 "it under another name, with `from`"

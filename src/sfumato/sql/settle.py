@@ -57,7 +57,8 @@ _FORMS: dict[Kind, str] = {
     "date": "a date such as '2025-01-31'",
 }
 _EPOCH = datetime(1970, 1, 1)
-_LATE_YEAR = re.compile(r"\s*\d{1,2}([./-])(?:\d{1,2}|[A-Za-z]{3})\1(?:\d{4}|\d{2})(?!\d)")
+_DAY = "(?:0?[1-9]|[12][0-9]|3[01])"
+_LATE_YEAR = re.compile(rf"\s*{_DAY}([./-])(?:{_DAY}|[A-Za-z]{{3}})\1(?:\d{{4}}|\d{{2}})(?!\d)")
 TYPES: dict[str, pa.DataType] = {
     "integer": pa.int64(),
     "number": pa.float64(),
