@@ -12,6 +12,7 @@ import sfumato as sf
 from helpers.cli import run_main
 from helpers.fitted_recipe import Fitted
 from helpers.projects import project_text
+from helpers.regression import solve
 from helpers.sources import seed_noise
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
@@ -439,18 +440,6 @@ def test_intervals_hold_the_exact_values(folder, fitted, tmp_path, seeded_noise)
         # A share of 95 % falls below these bounds in one of five thousand seeds.
         least = 0.95 - 4.3 * (0.95 * 0.05 / len(held)) ** 0.5
         assert np.mean(held) >= least, (name, np.mean(held), least)
-
-
-def solve(inputs, target, *, logistic=False):
-    """The coefficients of a regression on records."""
-    if not logistic:
-        return np.linalg.lstsq(inputs, target, rcond=None)[0]
-    values = np.zeros(inputs.shape[1])
-    for _ in range(30):
-        chances = 1 / (1 + np.exp(-inputs @ values))
-        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs
-        values = values + np.linalg.solve(curvature, inputs.T @ (target - chances))
-    return values
 
 
 def design(table):

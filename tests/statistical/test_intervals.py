@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from helpers.regression import solve
 from sfumato.release.ask.intervals import enclose_positive
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -29,17 +30,6 @@ def draw_people(count, seed):
     y = np.clip(np.rint(1 + 0.8 * b - 0.4 * a + random.normal(0, 1, count)), 0, 5).astype(np.int64)
     rare = np.minimum(random.geometric(0.25, count) - 1 + a, 39)
     return {"a": a, "b": b, "c": c, "y": y, "rare": rare}
-
-
-def solve(inputs, target, *, logistic):
-    if not logistic:
-        return np.linalg.lstsq(inputs, target, rcond=None)[0]
-    values = np.zeros(inputs.shape[1])
-    for _ in range(30):
-        chances = 1 / (1 + np.exp(-inputs @ values))
-        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs
-        values = values + np.linalg.solve(curvature, inputs.T @ (target - chances))
-    return values
 
 
 PAIRS = [("a", "b"), ("b", "y"), ("a", "y"), ("b", "c"), ("a", "rare"), ("rare", "y")]
