@@ -51,14 +51,10 @@ def test_progress_grows_and_goes_with_the_answer(ledger):
     ledger.verify()
 
 
-@only_file
-def test_a_ledger_without_progress_stays_as_it_was(ledger):
+def test_a_charge_that_cannot_be_resumed_has_no_progress(ledger):
     entry = charge(ledger, resumable=False)
     assert ledger.find_progress(**PLAN) is None
     ledger.store_answer(entry, b"answer")
-    assert tables(ledger) == {"answers", "entries", "meta"}
-    charge(ledger)
-    assert tables(ledger) == {"answers", "entries", "meta", "progress"}
     Ledger(ledger.path).verify()
     Ledger.read_only(ledger.path).verify()
 

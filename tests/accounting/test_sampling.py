@@ -165,9 +165,7 @@ def test_a_ledger_pays_a_run_as_a_whole_beside_other_charges():
     assert admits(budget, spent, [Cost(kind="gaussian", scale=Fraction(10))])
     assert not admits(budget, spent, [run])
     assert not admits(Budget(3), Spent(), [run])
-    assert not admits(
-        Budget(3, "1e-5", accounting="gaussian"), Spent(), [run]
-    )  # it keeps no delta for failures
+    assert not admits(Budget(3, run.failure / 2), Spent(), [run])
     # Failures beyond what a budget keeps for them are refused.
     failing = Cost(**{**facts, "delta": Fraction(1, 10**8)}, scale=Fraction(9000), sensitivity=Fraction(1000))
     assert not admits(budget, Spent(), [failing])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs, admits
-from sfumato.accounting.chain import make_entry, replay_chain
+from sfumato.accounting.chain import FORMAT, make_entry, replay_chain
 from sfumato.accounting.parallel import SpentByPeriod
 from sfumato.errors import BudgetExceeded, LedgerError, RecipeError
 from sfumato.schema.part import Window
@@ -137,7 +137,9 @@ def test_periods_that_are_read_in_another_way_are_refused(path):
 
 def chain_of(*windows, cost=HALF):
     """A chain that was sealed right, whatever it holds."""
-    opened = make_entry(history=None, kind="open", description={"budget": Budget(1).to_record(), "format": 2})
+    opened = make_entry(
+        history=None, kind="open", description={"budget": Budget(1).to_record(), "format": FORMAT}
+    )
     entries, history = [opened], replay_chain([opened])
     for each in windows:
         entry = make_entry(

@@ -294,8 +294,6 @@ def test_the_first_release_may_be_calibrated_to_the_whole_budget(project):
     project.write_text(text)
     assert sf.open(project).check(recipe, epsilon=1, delta=2.5e-5).admitted
     sf.open(project).release(recipe, epsilon=1, delta=2.5e-5)
-    # A key that older project files have; it chooses nothing any more.
-    project.write_text(text.replace("epsilon = 1.0\n", 'epsilon = 1.0\naccounting = "zcdp"\n'))
     assert sf.open(project).check(recipe, epsilon=1, delta=2.5e-5).answered
 
 

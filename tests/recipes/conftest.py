@@ -9,7 +9,6 @@ HEAD = """
 [budget]
 epsilon = {budget}
 delta = {delta}
-accounting = "gaussian"
 
 [tables.t]
 source = "t.parquet"

@@ -9,7 +9,7 @@ import pytest
 import sfumato as sf
 from sfumato.inference import Domain, unpack_models
 from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost, request_size
-from sfumato.recipes import Adaptive, Tree, parse_record
+from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.adaptive import all_subsets, close_downwards
 from sfumato.recipes.selection import RemainingBudget
 from sfumato.schema import parse_table, read_project
@@ -220,21 +220,6 @@ def test_columns_are_measured_by_their_sizes():
     assert names[:4] == ["c0", "c1", "c2", "c3"]
     assert set(names[4:]) >= {"again: c1", "again: c2"}
     assert "again: c3" not in names, "a column of one value has nothing more to tell"
-
-
-@pytest.mark.parametrize("recipe", [Adaptive, Tree])
-@pytest.mark.parametrize("rule", [0, 3, 1.5, True, "2"])
-def test_a_rule_that_is_none_is_refused(recipe, rule):
-    with pytest.raises(sf.RecipeError, match="rule"):
-        recipe(table="t", rule=rule)
-
-
-@pytest.mark.parametrize("recipe", [Adaptive, Tree])
-def test_the_rule_of_earlier_versions_is_not_stated_and_reads_back(recipe):
-    earlier, now = recipe(table="t", rule=1), recipe(table="t")
-    assert "rule" not in earlier.to_record()
-    assert now.to_record()["rule"] == 2
-    assert (parse_record(earlier.to_record()), parse_record(now.to_record())) == (earlier, now)
 
 
 def test_a_target_is_in_all_that_the_rows_are_for(lay_out):

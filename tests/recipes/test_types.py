@@ -16,7 +16,6 @@ from sfumato.errors import RecipeError
 from sfumato.metrics.encode import encode_pair
 from sfumato.metrics.released import code_released
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree, parse_record
-from sfumato.recipes.base import Plan
 from sfumato.recipes.rows import build_rows, find_types
 from sfumato.report.fields import encode_column, read_fields
 from sfumato.schema import column_spec, parse_table, read_project
@@ -258,32 +257,13 @@ def test_releases_have_the_types_of_the_table_and_verify(project, kind):
 
 
 @pytest.mark.parametrize("kind", [*ROWS, "related"])
-def test_what_earlier_versions_recorded_is_the_same_plan(project, kind):
-    """A record without types is one of an earlier version, in a certificate as in a ledger."""
+def test_types_are_no_part_of_what_is_asked(project, kind):
     table = read_project(project / "sfumato.toml").table("t")
     how = {"epsilons": (Fraction(20),), "delta": Fraction(1, 10**6)}
     bare, typed = (make_recipe(kind, types=types).plan(table, **how) for types in ({}, None))
-    record = bare.to_record()["recipe"]
-    assert "types" not in record
-    assert parse_record(record) == bare.recipe
-    assert parse_record(record).plan(table, **how).digest == bare.digest != typed.digest
-    # Ledgers know what is asked by the record without `drawn_by`, the first ones by the whole record.
+    assert parse_record(bare.to_record()["recipe"]) == bare.recipe
+    assert bare.digest != typed.digest
     assert typed.asked_digest == bare.asked_digest
-    assert bare.digest in typed.asked_digests
-
-
-@pytest.mark.parametrize("kind", ["tree", "field-groups"])
-def test_what_was_paid_for_under_an_earlier_name_is_free(project, kind, monkeypatch):
-    curator = sf.open(project / "sfumato.toml")
-    with monkeypatch.context() as earlier:
-        earlier.setattr(Plan, "asked_digest", Plan.digest)
-        curator.release(make_recipe(kind, types={}), epsilon=2, delta="1e-6", out=project / "old")
-    head = Ledger.read_only(project / "ledger.db").verify()
-    release = curator.release(make_recipe(kind), epsilon=2, delta="1e-6", out=project / "new")
-    assert release.repeated
-    assert Ledger.read_only(project / "ledger.db").verify() == head
-    for folder in ("old", "new"):
-        assert not sf.verify(project / folder, ledger=project / "ledger.db").unchecked
 
 
 def test_a_recipe_reads_back_with_its_types():

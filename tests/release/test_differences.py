@@ -24,7 +24,6 @@ PROJECT = project_text(
     source="t.csv",
     epsilon=100,
     delta=0.001,
-    accounting="gaussian",
 )
 
 

@@ -35,7 +35,6 @@ PROJECT = project_text(
     unit="person",
     epsilon=1000,
     delta=0.001,
-    accounting="gaussian",
     max_records=4,
 )
 RECIPES = {
@@ -92,18 +91,16 @@ def test_a_release_of_noise_alone_says_so(place, recipe):
     assert note.encode() in empty.files["writeup.md"]
 
 
-@pytest.mark.parametrize(("version", "right"), [("0.1.0", True), ("0.2.0", False), ("0.10.1", False)])
-def test_only_releases_from_before_the_note_verify_without_it(place, tmp_path, version, right):
+def test_a_release_verifies_only_with_its_note(place, tmp_path):
     files = dict(release_noise_alone(place, place / "cell-counts-recipe.toml").files)
     certificate = json.loads(files["certificate.json"])
     note = f"**Note:** {certificate.pop('notes')[0]}.\n\n"
     files["writeup.md"] = files["writeup.md"].replace(note.encode(), b"")
     certificate["files"]["writeup.md"] = hashlib.sha256(files["writeup.md"]).hexdigest()
-    certificate["versions"]["sfumato"] = version
     files["certificate.json"] = pack_json(certificate)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    with contextlib.nullcontext() if right else pytest.raises(sf.VerificationFailed, match="notes"):
+    with pytest.raises(sf.VerificationFailed, match="notes"):
         sf.verify(tmp_path, ledger=place / "wrong.db")
 
 

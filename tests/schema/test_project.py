@@ -58,7 +58,7 @@ def test_the_part_of_delta_for_selection_reads_exactly(tmp_path, text, expected)
         ("[budget]\nepsilon = 1\ndelta = 1e-6\nselection_delta = -1e-9\n" + TABLE, "at least 0"),
         ("[budget]\nepsilon = 1\nselection_delta = 1e-9\n" + TABLE, "below delta"),
         ('[budget]\nepsilon = 1\ndelta = 1e-6\nselection_delta = "some"\n' + TABLE, "selection_delta"),
-        ('[budget]\nepsilon = 1\naccounting = "rdp"\n' + TABLE, "no longer needed"),
+        ('[budget]\nepsilon = 1\naccounting = "rdp"\n' + TABLE, "unknown key 'accounting'"),
         ("[budget]\nepsilom = 1\nepsilon = 1\n" + TABLE, "unknown key 'epsilom'"),
         (BUDGET, "describes no table"),
         (BUDGET + '[tables.t]\nunit = "p"\nmax_records = 3\n', "source must name"),

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.curves import max_mu, max_rho, mu_to_epsilon, mu_to_pure, rho_to_epsilon, rho_to_pure
+from sfumato.accounting.curves import mu_to_epsilon, rho_to_epsilon
 from sfumato.accounting.filter import (
     Limits,
     Trail,
@@ -30,15 +30,12 @@ from sfumato.exact import ExactLike, format_exact, format_short, parse_exact, pa
 if TYPE_CHECKING:
     from sfumato.accounting.chain import Entry
 
-Accounting = Literal["any", "zcdp", "gaussian"]
-"""How the part with delta is counted. Ledgers are opened with "any"; older ones keep what they have."""
-
 MANY = 10**6
 """Nobody counts further than this."""
 
 _GRAIN = 10**6
 _STEPS = 1000
-_SELECTION = {"any": Fraction(1, 20), "zcdp": Fraction(1, 10), "gaussian": Fraction(0)}
+_SELECTION = Fraction(1, 20)  # of delta; benchmarks/premium.py measures what it costs
 _BITS = 2048
 _PARTS = re.compile("([0-9]+)")
 
@@ -71,20 +68,18 @@ class Amount(Fraction):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """The whole that may be spent: (epsilon, delta), and how the part with delta is counted.
+    """The privacy budget, the whole that may be spent: (epsilon, delta).
 
     A delta of zero leaves pure epsilon as the only currency. `selection` is the part of delta that
     is kept for mechanisms that may fail, such as the selection of groups; sums are converted at what
-    is left of delta. By default it is a twentieth of delta; a tenth in ledgers that count zCDP, and
-    nothing in those that count Gaussian privacy alone.
+    is left of delta. By default it is a twentieth of delta.
 
     >>> Budget("0.5", "0.01")
-    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 100), accounting='any', selection=Fraction(1, 2000))
+    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 100), selection=Fraction(1, 2000))
     """
 
     epsilon: Fraction
     delta: Fraction
-    accounting: Accounting
     selection: Fraction
 
     def __init__(
@@ -92,7 +87,6 @@ class Budget:
         epsilon: ExactLike,
         delta: ExactLike = 0,
         *,
-        accounting: Accounting = "any",
         selection: ExactLike | None = None,
     ) -> None:
         epsilon = Fraction(parse_positive(epsilon, name="epsilon"))
@@ -101,10 +95,8 @@ class Budget:
             raise RecipeError("the epsilon of a budget must lie between 1e-9 and 1e9")
         if not 0 <= delta < 1:
             raise RecipeError(f"delta must lie in [0, 1), got {format_exact(delta)}")
-        if accounting not in get_args(Accounting):
-            raise RecipeError(f"accounting must be one of {get_args(Accounting)}, got {accounting!r}")
         if selection is None:
-            selection = delta * _SELECTION[accounting]
+            selection = delta * _SELECTION
         selection = Fraction(parse_exact(selection, name="selection"))
         if not 0 <= selection <= delta or selection == delta > 0:
             raise RecipeError(
@@ -115,7 +107,6 @@ class Budget:
             raise RecipeError(f"epsilon, delta and selection of a budget may have at most {_BITS} bits")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
-        object.__setattr__(self, "accounting", accounting)
         object.__setattr__(self, "selection", selection)
 
     @property
@@ -126,30 +117,6 @@ class Budget:
         Fraction(9, 10000000)
         """
         return self.delta - self.selection
-
-    def under(self, accounting: Accounting) -> Budget:
-        """The same budget counted in another way; a `selection` that is the default stays the default.
-
-        >>> Budget(1, "1e-6").under("zcdp") == Budget(1, "1e-6", accounting="zcdp")
-        True
-        """
-        default = self.selection == self.delta * _SELECTION[self.accounting]
-        selection = None if default else self.selection
-        return Budget(self.epsilon, self.delta, accounting=accounting, selection=selection)
-
-    def matches(self, limit: Budget) -> bool:
-        """Whether a ledger opened with `limit` is the one that this budget asks for.
-
-        A budget that does not choose a way of counting is right for a ledger that was opened with one.
-
-        >>> Budget(1, "1e-6").matches(Budget(1, "1e-6", accounting="gaussian"))
-        True
-        """
-        if self.accounting != "any":
-            return self == limit
-        way = limit.accounting
-        alike = Budget(self.epsilon, self.delta, accounting=way, selection=self.selection)
-        return limit in (self.under(way), alike)
 
     def describe(self) -> str:
         """The budget in one line.
@@ -164,17 +131,15 @@ class Budget:
         delta = format_exact(self.delta)
         if self.selection > 0:
             delta += f", of which {format_exact(self.selection)} for selection"
-        counted = "" if self.accounting == "any" else f" ({self.accounting})"
-        return f"epsilon {format_exact(self.epsilon)} at delta {delta}{counted}"
+        return f"epsilon {format_exact(self.epsilon)} at delta {delta}"
 
     def to_record(self) -> dict[str, str]:
         """The budget as plain text.
 
         >>> Budget(1).to_record()
-        {'accounting': 'any', 'delta': '0', 'epsilon': '1', 'selection': '0'}
+        {'delta': '0', 'epsilon': '1', 'selection': '0'}
         """
         return {
-            "accounting": self.accounting,
             "delta": format_exact(self.delta),
             "epsilon": format_exact(self.epsilon),
             "selection": format_exact(self.selection),
@@ -188,9 +153,7 @@ class Budget:
         True
         """
         if set(record) != {each.name for each in fields(cls)}:
-            raise RecipeError(
-                "a recorded budget holds exactly the fields accounting, delta, epsilon and selection"
-            )
+            raise RecipeError("a recorded budget holds exactly the fields delta, epsilon and selection")
         budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
         if budget.to_record() != dict(record):
             raise RecipeError("the recorded budget is not in its canonical spelling")
@@ -252,13 +215,7 @@ def admits(budget: Budget, spent: Spent, costs: Iterable[Cost] = ()) -> bool:
         return True
     if budget.delta == 0:
         return False
-    if limits is not None and total.trail is not None:
-        return admits_trail(limits, total.trail)
-    if budget.accounting == "zcdp":
-        return rho_to_epsilon(total.rho, budget.conversion_delta) <= budget.epsilon
-    if total.mu_squared is None:
-        return False
-    return mu_to_epsilon(math.sqrt(total.mu_squared), budget.conversion_delta) <= budget.epsilon
+    return limits is not None and total.trail is not None and admits_trail(limits, total.trail)
 
 
 def left(budget: Budget, spent: Spent) -> Amount:
@@ -275,10 +232,9 @@ def left(budget: Budget, spent: Spent) -> Amount:
     plain = Fraction(0) if spent.epsilon is None else budget.epsilon - spent.epsilon
     if plain >= budget.epsilon or budget.delta == 0:
         return Amount(max(Fraction(0), plain))
-    if limits is not None and spent.trail is not None:
-        guess = Fraction(guess_pure(limits, spent.trail, most=float(budget.epsilon)))
-    else:
-        guess = _guess_pure(budget, spent)
+    assert limits is not None  # something was spent, and there is delta
+    assert spent.trail is not None
+    guess = Fraction(guess_pure(limits, spent.trail, most=float(budget.epsilon)))
 
     # Asking the filter itself keeps the promise even if an inverse were a little off.
     def fits(units: int) -> bool:
@@ -509,11 +465,11 @@ def explain_refusal(
 
 
 def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
-    """What the rules of an "any" ledger allow, and the part of delta for failures.
+    """What the rules that use delta allow, and the part of delta for failures.
 
     The first charge, which is made before any answer, chooses among the rules.
     """
-    if budget.accounting != "any" or budget.delta == 0 or total.trail is None:
+    if budget.delta == 0 or total.trail is None:
         return None, budget.selection
     first = total.trail.first
     if sum((cost.failure for cost in first.costs), Fraction(0)) <= budget.selection:
@@ -521,15 +477,6 @@ def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
         if limits is not None:
             return limits, budget.selection
     return find_whole_limits(budget.epsilon, budget.delta), Fraction(0)
-
-
-def _guess_pure(budget: Budget, spent: Spent) -> Fraction:
-    if budget.accounting == "zcdp":
-        return rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
-    if spent.mu_squared is None:
-        return Fraction(0)
-    mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
-    return mu_to_pure(mu**2 - spent.mu_squared)
 
 
 def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:

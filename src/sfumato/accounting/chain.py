@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sfumato.schema.table import Neighbours
 
-FORMAT = 2
+FORMAT = 3
 GENESIS = "0" * 64
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 
@@ -67,8 +67,8 @@ class Entry:
         description = self.description
         if self.kind == "charge" and isinstance(description.get("units"), dict):
             return {name: frozenset({str(unit)}) for name, unit in description["units"].items()}
-        if self.kind != "charge" or ", " in self.table:
-            return {}  # earlier versions did not record which table of several has which unit
+        if self.kind != "charge":
+            return {}
         return {self.table: frozenset(cost.unit for cost in self.costs)}
 
     @property
@@ -160,7 +160,7 @@ class History:
         if share is None:
             return None
         limit = self.limit
-        return Budget(share, limit.delta, accounting=limit.accounting, selection=limit.selection)
+        return Budget(share, limit.delta, selection=limit.selection)
 
     def holds(self, entry: Entry) -> bool:
         """Whether `entry` is one of the recorded entries, unchanged."""

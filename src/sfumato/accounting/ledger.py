@@ -84,7 +84,7 @@ class Ledger:
                 raise LedgerError(f"ledger {self._store.name!r} does not exist; give a budget to open one")
             self._create(budget)
         history = self._load_secret()
-        if budget is not None and not budget.matches(history.limit):
+        if budget is not None and budget != history.limit:
             raise LedgerError(
                 f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
@@ -312,11 +312,6 @@ class Ledger:
     def change_budget(self, budget: Budget) -> Entry:
         """The entry that puts `budget` in force; refused if more than it admits is already spent."""
         with self._history(write=True) as (session, history):
-            if budget.accounting != history.limit.accounting:
-                raise LedgerError(
-                    f"ledger {self._store.name!r} counts by {history.limit.accounting} since it was "
-                    "opened; both ways would need a share of delta, so it cannot change"
-                )
             if not all(admits(budget, each) for each in history.spent.find(None)):
                 raise LedgerError(
                     f"ledger {self._store.name!r} has already spent more than "

@@ -45,9 +45,6 @@ _TABLES = {
         description BLOB NOT NULL, plan_digest TEXT NOT NULL, table_name TEXT NOT NULL,
         table_version TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
     "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
-}
-# Made when it is first needed; ledgers without it are whole.
-_PROGRESS = {
     "progress": """CREATE TABLE progress (
         sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
 }
@@ -173,25 +170,6 @@ class FileSession(Session):
     def run(self, statement: str, *values: object) -> list[Row]:
         """The rows of one statement, which has a question mark for each of the values."""
         return self.connection.execute(statement, values).fetchall()
-
-    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
-        if not self._has_progress():
-            self.run(_PROGRESS["progress"])
-        # Not through super(): a dataclass with slots is made twice, and it would name the first.
-        Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
-
-    def read_progress(self, sequence: int) -> tuple[bytes, str] | None:
-        """What is answered so far of the charge `sequence`, and its recorded digest."""
-        return Session.read_progress(self, sequence) if self._has_progress() else None
-
-    def drop_progress(self, sequence: int) -> None:
-        """Forgets the progress of a charge that is answered."""
-        if self._has_progress():
-            Session.drop_progress(self, sequence)
-
-    def _has_progress(self) -> bool:
-        return bool(self.run("SELECT 1 FROM sqlite_master WHERE name = 'progress'"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,7 +447,7 @@ def _connect_reader(path: Path, *, timeout: float) -> sqlite3.Connection:
 def _check_layout(connection: sqlite3.Connection, name: str) -> None:
     """Refuses other databases, other formats, and triggers that could undo a charge."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
-    if found not in (_TABLES, _TABLES | _PROGRESS):
+    if found != _TABLES:
         raise LedgerError(f"{name!r} is not a ledger, or its tables were changed; restore it from a backup")
     rows = connection.execute("SELECT format FROM meta").fetchall()
     if rows != [(FORMAT,)]:

@@ -19,7 +19,6 @@ from sfumato.accounting import (
     Amount,
     Budget,
     BudgetReport,
-    Entry,
     Ledger,
     Spent,
     find_store,
@@ -36,7 +35,7 @@ from sfumato.tables.opening import TEXT_FILES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import Amount, Entry
+    from sfumato.accounting import Amount
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.statements import Desk
@@ -225,9 +224,8 @@ class Curator:
     def accept_budget(self) -> BudgetReport:
         """Enters the project file's budget into the ledger in place of the one it was opened with."""
         ledger = Ledger(self.ledger_path)
-        wanted = self._budget.under(ledger.budget.accounting)
-        if ledger.budget != wanted:
-            ledger.change_budget(wanted)
+        if ledger.budget != self._budget:
+            ledger.change_budget(self._budget)
         return ledger.report(self._window)
 
     def set_share(self, person: str, epsilon: object) -> None:
@@ -257,8 +255,9 @@ class Curator:
         elif self.has_ledger():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
-            answered = _find_kept(plan, ledger.find_answer, version) is not None
-            begun = _find_kept(plan, ledger.find_progress, version) is not None
+            named = {"plan_digest": plan.asked_digest, "table_version": version}
+            answered = ledger.find_answer(**named) is not None
+            begun = ledger.find_progress(**named) is not None
         admitted = answered or begun or report.admits(plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
@@ -341,8 +340,8 @@ class Curator:
             return None
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
-        found = _find_kept(plan, ledger.find_answer, version)
-        found = found or _find_kept(plan, ledger.find_progress, version)
+        named = {"plan_digest": plan.asked_digest, "table_version": version}
+        found = ledger.find_answer(**named) or ledger.find_progress(**named)
         if found is None:
             return None
         return (
@@ -530,10 +529,8 @@ class Curator:
         return release
 
     def _bill(self, plan: Plan) -> Bill:
-        asked, former = plan.asked_digests
         return Bill(
-            digest=asked,
-            former=former,
+            digest=plan.asked_digest,
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
@@ -627,18 +624,7 @@ class Curator:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan = recipe.plan(table, epsilons=recipes.parse_epsilons(epsilon), delta=parsed_delta)
         recipes.refuse_large_answers(plan)
-        return plan if plan.earlier is None or not self._has_asked(plan.earlier) else plan.earlier
-
-    def _has_asked(self, plan: Plan) -> bool:
-        """Whether the ledger holds answers to `plan` of the table as it is, or a charge for them."""
-        if not self.has_ledger():
-            return False
-        ledger, names = self._ledger(), plan.asked_digests
-        if all(entry.plan_digest not in names for entry in ledger.entries()):
-            return False
-        version = self._engine.version(plan.table, secret=ledger.secret)
-        finds = (ledger.find_answer, ledger.find_progress)
-        return any(_find_kept(plan, find, version) is not None for find in finds)
+        return plan
 
     @property
     def _window(self) -> Window | None:
@@ -650,14 +636,6 @@ class Curator:
         if self._opened is None:
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
-
-
-def _find_kept(
-    plan: Plan, find: Callable[..., tuple[Entry, bytes] | None], version: str
-) -> tuple[Entry, bytes] | None:
-    """What `find` finds of the answers to `plan`, under the name that it has now or had before."""
-    found = (find(plan_digest=name, table_version=version) for name in plan.asked_digests)
-    return next(filter(None, found), None)
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

@@ -37,8 +37,7 @@ Noisy = TypeVar("Noisy")
 class Bill:
     """What is to be charged: public facts about a question, and how to tell the version of its tables.
 
-    `digest` names the question, `former` how earlier versions named it, and `description` is what the ledger
-    keeps of it; `tables` are their names
+    `digest` names the question, and `description` is what the ledger keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
     of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it. With
     `part_of`, a charge was made before that has paid for this one, too, and there are no costs. `window` is
@@ -53,7 +52,6 @@ class Bill:
     units: Mapping[str, str] | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
-    former: str | None = None
     part_of: Entry | None = None
     window: Window | None = None
     packed: Callable[[], tuple[Path, ...]] = tuple
@@ -138,18 +136,15 @@ def open_charge(
     with ledger.exclusively(plan_digest=bill.digest):
         # Taken when it is our turn: the source may have changed while others were answered.
         version = bill.version(ledger.secret)
-        names = [bill.digest, *([] if bill.former is None else [bill.former])]
-        for name in names:
-            found = ledger.find_answer(plan_digest=name, table_version=version)
-            if found is not None:
-                yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
-                return
-        for name in names:
-            begun = ledger.find_progress(plan_digest=name, table_version=version)
-            if begun is not None:
-                progress("going on under an earlier charge")
-                yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
-                return
+        found = ledger.find_answer(plan_digest=bill.digest, table_version=version)
+        if found is not None:
+            yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
+            return
+        begun = ledger.find_progress(plan_digest=bill.digest, table_version=version)
+        if begun is not None:
+            progress("going on under an earlier charge")
+            yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
+            return
         if not may_charge:
             raise ReleaseError(
                 "nothing is kept of this release: its table, its project file or its ledger is not what "

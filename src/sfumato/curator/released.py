@@ -267,7 +267,7 @@ def open_released(
         )
     except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError):
         return None
-    if entry.plan_digest not in plan.asked_digests or plan.table != table or plan.stepwise:
+    if entry.plan_digest != plan.asked_digest or plan.table != table or plan.stepwise:
         return None
     return Released(entry=entry, plan=plan, ledger=ledger, make=make, tables=tables)
 

@@ -408,10 +408,6 @@ class Desk:
         if statement.epsilon is None:
             raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
-        if plan.modelled:
-            # What an earlier version answered with a chain of pairs is paid for.
-            chain = plan_rows(statement, catalog, epsilon=statement.epsilon, chained=True)
-            plan = chain if all(map(self._is_stored, chain.parts)) else plan
         if statement.explain:
             return self.explain(plan.parts)
         fresh = [part for part in plan.parts if not self._is_stored(part)]
@@ -479,12 +475,9 @@ class Desk:
             assert bind is not None
             return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
 
-        former = self._former_digest(plan)
-
         noisy, charged = answer_under_charge(
             Bill(
-                digest=former if question is None else digest_question(plan, question),
-                former=former,
+                digest=self._digest(plan, question),
                 description={
                     **plan.to_record(),
                     **({} if question is None else {"question": question.to_record()}),
@@ -537,9 +530,8 @@ class Desk:
             return False
         ledger = self.open_ledger()
         version = self._version(plan, ledger.secret)
-        question, names = self.question(plan), [self._former_digest(plan)]
-        names += [] if question is None else [digest_question(plan, question)]
-        return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
+        name = self._digest(plan, self.question(plan))
+        return ledger.find_answer(plan_digest=name, table_version=version) is not None
 
     def described(self, plan: QueryPlan) -> dict[str, object]:
         """The described tables that a plan reads, as a record."""
@@ -553,8 +545,10 @@ class Desk:
         """What a plan asks; None if it is found again by its text alone."""
         return read_question(plan, self.described(plan)) if can_reuse(plan) else None
 
-    def _former_digest(self, plan: QueryPlan) -> str:
-        """The digest under which earlier versions stored the answer to a plan, by its text."""
+    def _digest(self, plan: QueryPlan, question: Question | None) -> str:
+        """The digest under which the answer to a plan is stored: that of its question, or of its text."""
+        if question is not None:
+            return digest_question(plan, question)
         return digest({"plan": plan.to_record(), "tables": self.described(plan)})
 
     def _units(self, plan: QueryPlan) -> dict[str, str]:

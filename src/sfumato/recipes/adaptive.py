@@ -42,8 +42,7 @@ from sfumato.recipes.selection import (
 # Shares of a budget were set by hand; they move accuracy, never what is charged.
 _FIRST = Fraction(1, 12)  # of the whole budget, for a first look at single columns
 _MANY = 2**12  # candidates beyond which those compete that the model nearly holds
-_EARLIER_ROUNDS = 12  # per column, by rule 1
-_LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
+_LAST = 8  # rounds that the noise of late rounds leaves budget for
 _FITTED = 128  # columns up to which the model is fitted after every round
 _COMPETING = 2**13  # pairs up to which all compete in every choice
 _LARGEST_MARGINAL = 2**18
@@ -57,6 +56,13 @@ _TREE_CHOICES = Fraction(15, 100)  # for choosing pairs
 _LARGEST_PAIR = 2**20
 
 
+_DENSE = (
+    " Where there are so many records that every pair of columns is worth its noise, all pairs are "
+    "measured without choosing, and only triples are chosen; along columns of few values they are "
+    "measured in differences, which single columns and pairs complete."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive(Selection):
     """Synthetic rows of a graphical model whose marginals are chosen privately, one after the other.
@@ -66,8 +72,7 @@ class Adaptive(Selection):
     default it is 3, or 2 where that would be too many cells.
     `model_cells` bounds the model. `public` names a table for values within bins, `guide` one that tells how
     columns depend on each other, and is used as far as the records bear it out. `bins` names columns with
-    bounds and without a domain, and how many bins the records choose for each. `rule` says how the
-    budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
+    bounds and without a domain, and how many bins the records choose for each.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/adaptive.md).
@@ -78,7 +83,7 @@ class Adaptive(Selection):
 
     kind: ClassVar[str] = "adaptive"
     record_keys: ClassVar[Columns] = (
-        "table", "columns", "workload", "model_cells", "public", "seed", "rows", "rule"
+        "table", "columns", "workload", "model_cells", "public", "seed", "rows"
     )  # fmt: skip
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
@@ -91,13 +96,15 @@ class Adaptive(Selection):
             "so the step costs nothing."
         ),
         "privatisation": (
-            "First every single column is measured with Gaussian noise{{again}}. Then, in rounds, a marginal "
-            "is chosen by the exponential mechanism: its score is the L1 distance between its counts and the "
-            "model's, less what noise alone would add, times its weight in the workload; one individual "
-            "moves it by at most its contribution times the weight. The marginal is measured with Gaussian "
-            "noise and the model is fitted anew. When a measurement moves the model by no more than noise "
-            "would, later rounds get more of the budget{{last}}. Rounds end when the Gaussian privacy of all "
-            "choices and measurements together has used up what was charged."
+            "First every single column is measured with Gaussian noise: a little at first, and again "
+            "with a part of the budget that follows from how many records there are in a cell. Then, in "
+            "rounds, a marginal is chosen by the exponential mechanism: its score is the L1 distance between "
+            "its counts and the model's, less what noise alone would add, times its weight in the workload; "
+            "one individual moves it by at most its contribution times the weight. The marginal is measured "
+            "with Gaussian noise and the model is fitted anew. When a measurement moves the model by no more "
+            "than noise would, later rounds get more of the budget, or, if too little is left, single "
+            "columns get the rest. Rounds end when the Gaussian privacy of all choices and measurements "
+            "together has used up what was charged."
         ),
     }
 
@@ -112,20 +119,8 @@ class Adaptive(Selection):
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
-        again = (
-            ": a little at first, and again with a part of the budget that follows from how many records "
-            "there are in a cell"
-        )
-        last = ", or, if too little is left, single columns get the rest"
-        dense = (
-            " Where there are so many records that every pair of columns is worth its noise, all pairs are "
-            "measured without choosing, and only triples are chosen; along columns of few values they are "
-            "measured in differences, which single columns and pairs complete."
-        )
         texts = Selection.describe(self, plan)
-        again, last, dense = (again, last, dense) if self.rule > 1 else ("", "", "")
-        told = texts["privatisation"].format(again=again, last=last)
-        return texts | {"privatisation": told + dense}
+        return texts | {"privatisation": texts["privatisation"] + _DENSE}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all parts of the workload that are not too large."""
@@ -137,29 +132,22 @@ class Adaptive(Selection):
         """The model of what was chosen and measured, round by round, until the budget is spent."""
         testing = self.split_guide(budget)
         candidates = close_downwards(domain, self._find_workload(domain))
-        if self.rule == 1:
-            share = budget.total / (_EARLIER_ROUNDS * len(domain))
-            singles = len(domain) * share * (1 - CHOICE)
-            fitting = yield from measure_singles(
-                budget, domain, singles, label=label, progress=progress, bins=self.bins
-            )
-        else:
-            # It tells how many records there are, and how many values of a column stand out.
-            first = budget.total * _FIRST
-            fitting = yield from measure_singles(
-                budget, domain, first, label=label, progress=progress, bins=self.bins
-            )
-            dense = self._find_dense(budget, fitting, candidates)
-            if dense is not None:
-                return (yield from measure_densely(budget, fitting, dense, label, self.model_cells))
-            fitting, share = yield from _look_again(budget, fitting, label)
+        # It tells how many records there are, and how many values of a column stand out.
+        first = budget.total * _FIRST
+        fitting = yield from measure_singles(
+            budget, domain, first, label=label, progress=progress, bins=self.bins
+        )
+        dense = self._find_dense(budget, fitting, candidates)
+        if dense is not None:
+            return (yield from measure_densely(budget, fitting, dense, label, self.model_cells))
+        fitting, share = yield from _look_again(budget, fitting, label)
         yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         model = fitting.fit()
         done, turn, idle = share == 0, 0, 0
         if done:
             fitting.fit(effort=4)
         # A wide table has at least as many rounds as columns, so several are measured for every fit.
-        together = 1 if self.rule == 1 else -(-len(domain) // _FITTED)
+        together = -(-len(domain) // _FITTED)
         offered: tuple[Candidate, ...] = ()
         measured: list[Columns] = []
         while not done:
@@ -178,7 +166,6 @@ class Adaptive(Selection):
                 grid=budget.table.grid,
                 sigma=sigma,
                 model_cells=model_cells,
-                rule=self.rule,
             )
             choice = Choice(
                 name=f"{label}choice {turn}",
@@ -209,8 +196,8 @@ class Adaptive(Selection):
             idle, offered, measured = idle + 1 if moved <= noise else 0, (), []
             if done or not idle:
                 continue
-            most = budget.left / _LAST[self.rule]
-            if self.rule > 1 and idle > 1 and share >= most:
+            most = budget.left / _LAST
+            if idle > 1 and share >= most:
                 # More of the same is not worth its noise, and less noise cannot be paid.
                 answers = yield _ask_last(budget, domain, fitting, label)
                 fitting.refine(answers)
@@ -275,8 +262,7 @@ class Tree(Selection):
     `columns` are those of the rows, by default all that have a domain; `public` names a table for
     values within bins, `guide` one that tells how columns depend on each other, and is used as far as the
     records bear it out. `bins` names columns with bounds and without a domain, and how many bins the records
-    choose for each. `rule` says which pairs compete: 2 those that lead out of the smallest part of the
-    forest, 1 all that join two parts, as versions before 0.3 did.
+    choose for each.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/tree.md).
@@ -286,7 +272,7 @@ class Tree(Selection):
     """
 
     kind: ClassVar[str] = "tree"
-    record_keys: ClassVar[Columns] = ("table", "columns", "public", "seed", "rows", "rule")
+    record_keys: ClassVar[Columns] = ("table", "columns", "public", "seed", "rows")
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
             "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
@@ -296,17 +282,12 @@ class Tree(Selection):
         "preprocessing": "The columns are stated. No record is touched, so the step costs nothing.",
         "privatisation": (
             "Every single column is measured with Gaussian noise. Then pairs are chosen one after the other "
-            "by the exponential mechanism, among those that join what no earlier pair joins{{first}}: the "
+            "by the exponential mechanism, among those that join what no earlier pair joins, each time "
+            "those that lead out of the smallest part: the "
             "score of a pair is the L1 distance between its counts and those of independent columns, less "
             "what noise alone would add. At last the chosen pairs are measured with Gaussian noise."
         ),
     }
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
-        texts = Selection.describe(self, plan)
-        first = ", each time those that lead out of the smallest part" if self.rule > 1 else ""
-        return texts | {"privatisation": texts["privatisation"].format(first=first)}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all pairs that are not too large."""
@@ -323,7 +304,7 @@ class Tree(Selection):
         )
         yield from self.follow_guide(testing, fitting, label, most_cells=_LARGEST_PAIR)
         fitting.fit()
-        edges = yield from _choose_forest(budget, fitting, domain, label, progress, rule=self.rule)
+        edges = yield from _choose_forest(budget, fitting, domain, label, progress)
         # Where no pair is worth its noise, single columns are measured once more.
         marginals = edges or [(name,) for name in domain]
         asks = [
@@ -391,20 +372,18 @@ def _offer_marginals(
     grid: int,
     sigma: float,
     model_cells: int,
-    rule: int,
 ) -> tuple[Candidate, ...]:
     """Those of the weighted candidates that noise of `sigma` leaves worth measuring.
 
     Of very many only a part competes at each `turn`, another one at the next. `grid` is that of the table,
-    `model_cells` bounds the model that a candidate would lead to, `rule` is the recipe's.
+    `model_cells` bounds the model that a candidate would lead to.
     """
     model, domain = fitting.model, fitting.domain
     assert model is not None
     offered = []
     growth = Growth(model.tree)
-    sizes: dict[tuple[Columns, ...], int] = {}  # of models by rule 1, by the pairs that they join anew
     pairs = sum(len(columns) == 2 for columns in candidates)
-    parts = 1 if rule == 1 else max(1, -(-pairs // _COMPETING))
+    parts = max(1, -(-pairs // _COMPETING))
     for place, (columns, weight) in enumerate(candidates.items()):
         if len(columns) > 1 and place % parts != turn % parts:
             continue
@@ -414,13 +393,8 @@ def _offer_marginals(
             if penalty > model.total or fitting.compression.full.cells(columns) > _LARGEST_MARGINAL:
                 continue
             added = tuple(pair for pair in combinations(columns, 2) if pair not in growth.joined)
-            if rule == 1:
-                if added not in sizes:
-                    sizes[added] = tree_cells(domain, [*model.tree.cliques, *added]) if added else 0
-                if sizes[added] > model_cells:
-                    continue
             # A column of one value tells nothing of others.
-            elif (
+            if (
                 min(domain.shape(columns)) == 1
                 or (len(added) > 1 and len(candidates) > _MANY)
                 or growth.cells(columns) > model_cells
@@ -489,10 +463,8 @@ def _choose_forest(
     domain: Domain,
     label: str,
     progress: Callable[[str], None],
-    *,
-    rule: int,
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
-    """Pairs that form a forest, chosen one after the other; `rule` is the recipe's."""
+    """Pairs that form a forest, chosen one after the other."""
     turns = len(domain) - 1
     if turns == 0:
         return []
@@ -508,7 +480,7 @@ def _choose_forest(
             forest.offer(offer_marginal(fitting, pair, grid=grid, weight=1, penalty=added))
     edges: list[Columns] = []
     for turn in range(1, turns + 1):
-        candidates = forest.leaving() if rule > 1 else forest.joining()
+        candidates = forest.leaving()
         if not candidates:
             break
         choice = Choice(name=f"{label}choice {turn}", candidates=candidates, epsilon=epsilon)
@@ -550,15 +522,6 @@ class _Forest:
         """Makes the trees of both columns one."""
         joined = self._trees[pair[0]] + self._trees[pair[1]]
         self._trees |= dict.fromkeys(joined, joined)
-
-    def joining(self) -> tuple[Candidate, ...]:
-        """All pairs that join two trees, as Kruskal's algorithm has them."""
-        return tuple(
-            each
-            for name, offered in self._offered.items()
-            for each in offered
-            if each.columns[0] == name and self._trees[name] is not self._trees[each.columns[1]]
-        )
 
     def leaving(self) -> tuple[Candidate, ...]:
         """The pairs that lead out of the smallest tree that any lead out of, the first of the smallest.

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23
 _MOST_COLUMNS = 8
+_LATER = ("quantile", "credible")  # stated only if they are given
 _MOST_VALUES = 100
-_LATER = ("quantile", "credible", "rule")  # options that earlier versions did not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class AdaptiveGrid(RowOptions):
 
     `quantile` is the share of individuals that norms chosen by "auto" are to hold, 0.95 if it is not stated.
     `credible` names columns: no row lies in a cell of them where less than one record is expected, and
-    noisy counts of single columns are first drawn to what they are on average; by `rule` 2 also counts of
-    pairs towards independence, and rows of a cell are drawn evenly. `identifiers` such as
+    noisy counts of single columns are first drawn to what they are on average, counts of pairs towards
+    independence, and rows of a cell are drawn evenly. `identifiers` such as
     {column = "shift", values = 2} go to rows that are less than so many values apart, to as many rows as
     individuals have by noisy counts of them.
 
@@ -82,13 +82,9 @@ class AdaptiveGrid(RowOptions):
 
     record_keys: ClassVar[Columns] = (
         "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows",
-        "quantile", "credible", "rule",
+        "quantile", "credible",
     )  # fmt: skip
-    unstated: ClassVar[Mapping[str, Any]] = {
-        **RowOptions.unstated, "quantile": None, "credible": None, "rule": 1
-    }  # fmt: skip
-    drawn_by: ClassVar[tuple[str, ...]] = (*RowOptions.drawn_by, "credible", "rule")
-    added: ClassVar[tuple[str, ...]] = (*RowOptions.added, "credible", "rule")
+    drawn_by: ClassVar[tuple[str, ...]] = (*RowOptions.drawn_by, "credible")
 
     outer: Sequence[Sequence[str]]
     copies: Sequence[Mapping[str, Any]] = ()
@@ -97,7 +93,6 @@ class AdaptiveGrid(RowOptions):
     identifiers: bool | Sequence[str] | Mapping[str, Any] = False
     quantile: Any = None
     credible: Sequence[str] | None = None
-    rule: int = 2
 
     def __post_init__(self) -> None:
         self._keep(outer=tuple(_parse_columns(each, "outer") for each in _parse_list(self.outer, "outer")))
@@ -119,10 +114,7 @@ class AdaptiveGrid(RowOptions):
             self._keep(quantile=parse_positive(self.quantile, name="adaptive-grid: quantile"))
             if self.quantile >= 1 or self.norms != "auto":
                 raise RecipeError("adaptive-grid: quantile must be below 1, and needs norms = 'auto'")
-        parse_whole(self.rule, name="adaptive-grid: rule", high=2)
-        if self.credible is None:
-            self._keep(rule=1)
-        else:
+        if self.credible is not None:
             self._keep(credible=_parse_columns(self.credible, "credible"))
             if not any(set(self.credible) <= set(columns) for columns in self.outer):
                 raise RecipeError("adaptive-grid: credible needs columns of one outer marginal")
@@ -159,10 +151,9 @@ class AdaptiveGrid(RowOptions):
         return {"column": value["column"], "values": values}
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; what earlier versions did not have is left out if it is as theirs."""
+        """The recipe as a plain record; what is not given is left out."""
         record = RowOptions.to_record(self)
-        later = {key: self.unstated[key] for key in _LATER}
-        return {key: value for key, value in record.items() if key not in later or value != later[key]}
+        return {key: value for key, value in record.items() if value is not None or key not in _LATER}
 
     @property
     def columns(self) -> Columns:
@@ -314,7 +305,7 @@ class AdaptiveGrid(RowOptions):
     def _fit(self, table: Table, pool: Pool, progress: Callable[[str], None]) -> Model:
         domain = model_domain(table, self.columns)
         zeros = find_zeros(table, self.columns, held=self.marginals)
-        noisy = pool.measurements(shrunk=0 if self.credible is None else self.rule)
+        noisy = pool.measurements(shrunk=self.credible is not None)
         total = pool.total * pool.factor
         return quantise(estimate(domain, noisy, total=total, seed=self.seed, zeros=zeros, progress=progress))
 
@@ -357,7 +348,7 @@ class AdaptiveGrid(RowOptions):
             seed = turn_seed(self.seed, turn)
             cells = draw_codes(shares, count, seed=seed, turn=0)
             # Rows next to each other are drawn evenly, so that those of a cell stand together meanwhile.
-            order = np.arange(cells.size) if self.rule == 1 else np.argsort(cells, kind="stable")
+            order = np.argsort(cells, kind="stable")
             places = np.unravel_index(cells[order], model.domain.shape(names))
             known = {name: np.asarray(place, np.int64) for name, place in zip(names, places, strict=True)}
             drawn = known | others.sample(known, seed=seed)
@@ -374,7 +365,7 @@ class AdaptiveGrid(RowOptions):
     def _describe_credible(self) -> str:
         if self.credible is None:
             return ""
-        return _CREDIBLE.format(cells=" x ".join(self.credible), pairs="" if self.rule == 1 else _PAIRS)
+        return _CREDIBLE.format(cells=" x ".join(self.credible))
 
     def _describe_identifiers(self) -> str:
         if self.identifiers is False:
@@ -448,11 +439,9 @@ _PEOPLE = (
 )
 _CREDIBLE = (
     "Before the fit, noisy counts of single columns are drawn towards what they are on average, by the law "
-    "under which they are likeliest. {pairs}No row lies in a cell of {cells} where less than one record is "
+    "under which they are likeliest. Those of pairs are drawn towards what they were if the two columns "
+    "were independent, in the same way. No row lies in a cell of {cells} where less than one record is "
     "expected. "
-)
-_PAIRS = (
-    "Those of pairs are drawn towards what they were if the two columns were independent, in the same way. "
 )
 _RUNS = (
     " Identifiers are invented. Each is on rows that are less than {values} values of `{column}` apart, as "

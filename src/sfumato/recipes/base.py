@@ -79,12 +79,8 @@ class Options:
     kind: ClassVar[str]
     record_keys: ClassVar[tuple[str, ...]] = ()
     """The order in which certificates state the options, where it is not that of the fields."""
-    unstated: ClassVar[Mapping[str, Any]] = {}
-    """What options are that a record does not state, because an earlier version wrote it."""
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
-    added: ClassVar[tuple[str, ...]] = ()
-    """Those of `drawn_by` that earlier versions did not have."""
 
     table: str
 
@@ -137,8 +133,7 @@ class Plan:
     records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
     may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
     may be spent, and every batch is charged by itself before it is answered. If it is a `series`, its one
-    request is answered period by period, under one charge for all periods to come. `earlier` is
-    what an earlier version made of the same recipe file: where its answers are stored, they are the answers.
+    request is answered period by period, under one charge for all periods to come.
     """
 
     recipe: Recipe
@@ -153,7 +148,6 @@ class Plan:
     parts: tuple[Part, ...] = ()
     stepwise: bool = False
     series: bool = False
-    earlier: Plan | None = None
 
     def __post_init__(self) -> None:
         for one, other in combinations(self.parts, 2):
@@ -239,16 +233,8 @@ class Plan:
     @property
     def asked_digest(self) -> str:
         """The digest of what is asked: plans that differ in what is drawn from the answers have the same."""
-        return self._digest_without(getattr(self.recipe, "drawn_by", ()))
-
-    @property
-    def asked_digests(self) -> tuple[str, str]:
-        """The digests by which ledgers know what is asked: that of today, and that of earlier versions."""
-        return self.asked_digest, self._digest_without(getattr(self.recipe, "added", ()))
-
-    def _digest_without(self, keys: tuple[str, ...]) -> str:
-        record = self.to_record()
-        record["recipe"] = {key: value for key, value in record["recipe"].items() if key not in keys}
+        record, drawn_by = self.to_record(), getattr(self.recipe, "drawn_by", ())
+        record["recipe"] = {key: value for key, value in record["recipe"].items() if key not in drawn_by}
         return digest(record)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -78,7 +78,6 @@ class FieldGroups(RowOptions):
     record_keys: ClassVar[Columns] = (
         "table", "groups", "cut", "seed", "columns", "weights", "rows", "public", "noise"
     )  # fmt: skip
-    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "noise": "laplace"}
 
     groups: Sequence[Sequence[str]] = ()
     columns: Sequence[str] | None = None
@@ -116,8 +115,6 @@ class FieldGroups(RowOptions):
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record; what is not given is left out."""
         record = RowOptions.to_record(self)
-        if self.noise == "laplace":
-            del record["noise"]  # as earlier versions wrote it
         return {key: value for key, value in record.items() if value is not None or key == "types"}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
@@ -137,11 +134,7 @@ class FieldGroups(RowOptions):
         )
         if self.rows is None:
             _refuse_vague_total(table, requests)
-        plan = Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
-        if noise != "auto":
-            return plan
-        earlier = replace(recipe, noise="laplace")
-        return replace(plan, earlier=earlier.plan(table, epsilons=epsilons, delta=delta))
+        return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Rows for every epsilon, each drawn from the bins that passed the cut, group by group."""

@@ -64,10 +64,8 @@ def find_recipe(kind: str) -> Callable[..., Recipe]:
 
 
 def parse_record(record: Mapping[str, Any]) -> Recipe:
-    """The recipe that a record of it describes, of this version or of an earlier one."""
-    kind = str(record.get("recipe"))
-    unstated = getattr(find_recipe(kind), "unstated", {}) if kind in RECIPES else {}
-    return parse_recipe({**unstated, **record}).recipe
+    """The recipe that a record of it describes."""
+    return parse_recipe(record).recipe
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:

@@ -435,22 +435,22 @@ class Pool:
         """What makes up for the records that norms cut off: 1 if their number was not asked for."""
         return 1.0 if self.records is None else max(1.0, self.records / self.total)
 
-    def measurements(self, *, shrunk: int = 0) -> Iterator[Noisy]:
+    def measurements(self, *, shrunk: bool = False) -> Iterator[Noisy]:
         """All sums for inference, each over its own small marginal.
 
-        Counts of single columns, and those of pairs, are shrunk if these have `shrunk` columns at most:
-        single columns by what all their counts look like, pairs towards independence.
+        With `shrunk`, counts of single columns are shrunk by what all their counts look like, those of
+        pairs towards independence.
         """
         singles: dict[str, NDArray[np.float64]] = {}
         for (by, columns), known in self._sums.items():
             values, precision = known.weighted / known.precision, known.precision
             noise = 1 / np.sqrt(precision)
             sure = noise
-            if len(columns) == 1 <= shrunk:
+            if shrunk and len(columns) == 1:
                 values, sure = shrink_counts(values, noise)
                 values *= self.total / max(float(values.sum()), 1.0)
                 singles[columns[0]] = values
-            elif len(columns) == 2 <= shrunk and by == columns and 0 < values.size <= _MOST_SHRUNK:
+            elif shrunk and len(columns) == 2 and by == columns and 0 < values.size <= _MOST_SHRUNK:
                 first, second = (singles[name] for name in columns)
                 predicted = np.outer(first, second).reshape(-1)[known.block.members] / self.total
                 values, sure = shrink_counts(values, noise, predicted)

@@ -38,9 +38,7 @@ class RowOptions(Options):
     `find_types` finds and that are described so; in a planned recipe it is what was found.
     """
 
-    unstated: ClassVar[Mapping[str, Any]] = {"types": {}}
     drawn_by: ClassVar[tuple[str, ...]] = ("seed", "rows", "types")
-    added: ClassVar[tuple[str, ...]] = ("types",)
 
     public: Any = None
     seed: int = 0
@@ -63,9 +61,8 @@ class RowOptions(Options):
             self._keep(types=dict(self.types))
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; without types of its own it is as earlier versions wrote it."""
-        record = Options.to_record(self)
-        return record if self.types == {} else {**record, "types": to_plain(self.types)}
+        """The recipe as a plain record."""
+        return {**Options.to_record(self), "types": to_plain(self.types)}
 
     @property
     def within_bins(self) -> WithinBins:

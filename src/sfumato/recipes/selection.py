@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_whole, round_up
+from sfumato.exact import format_exact, round_up
 from sfumato.inference import (
     LARGEST_TREE,
     Domain,
@@ -99,15 +99,12 @@ class Selection(RowOptions):
 
     texts: ClassVar[Mapping[str, str]]
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
-    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "rule": 1}
 
     columns: Sequence[str] | None = None
     guide: Any = None
     bins: Mapping[str, int] | None = None
-    rule: int = 2
 
     def __post_init__(self) -> None:
-        parse_whole(self.rule, name=f"{self.kind}: rule", high=2)
         if self.columns is not None:
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
@@ -117,13 +114,10 @@ class Selection(RowOptions):
         RowOptions.__post_init__(self)
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; the first rule is the one that is not stated."""
+        """The recipe as a plain record; what is not given is left out."""
         given = {"guide": self.guide, "bins": self.bins}
         added = {key: to_plain(value) for key, value in given.items() if value is not None}
-        record = {**RowOptions.to_record(self), **added}
-        if self.rule == 1:
-            del record["rule"]
-        return record
+        return {**RowOptions.to_record(self), **added}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """All marginals that may be counted."""
@@ -136,16 +130,12 @@ class Selection(RowOptions):
         raise NotImplementedError
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy.
-
-        What was measured by the first rule, which knew neither guides nor bins, is the same question.
-        """
+        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
         table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
         if not set(self.bins or ()) <= set(columns):
             raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
-        if self.rule > 1:  # what the first rule released is derived again as it was
-            _refuse_names(self.kind, columns)
+        _refuse_names(self.kind, columns)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
@@ -168,9 +158,6 @@ class Selection(RowOptions):
             delta=delta,
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
-            earlier=None
-            if self.rule == 1 or self.guide is not None or self.bins
-            else replace(recipe, rule=1).plan(table, epsilons=epsilons, delta=delta),
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -181,8 +168,7 @@ class Selection(RowOptions):
         tables, facts = [], []
         for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
             assert cost.mu_squared is not None
-            room = Fraction(0) if self.rule == 1 else _ROOM
-            budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared, room=room)
+            budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared, room=_ROOM)
             label = label_epsilon(plan.epsilons, epsilon)
             fitting = yield from self.measure(budget, domain, label, progress)
             assert fitting.model is not None

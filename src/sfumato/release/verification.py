@@ -83,8 +83,6 @@ def verify(
             plan, files["measurements.parquet"], most=opened.cells, batches=batches
         )
         notes = list_notes(plan.table, answers)
-        if "notes" not in opened.certificate and _is_from_before_notes(opened.certificate):
-            notes = []
         derived = derive_files(plan, answers, product, ledger=entry, notes=notes)
         again = build_certificate(plan, answers, ledger=entry, files=files, facts=product.facts, notes=notes)
         checked = [_check_certificate(opened, again), *_check_tables(files, derived, rows=opened.cells)]
@@ -110,14 +108,6 @@ def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None
         charge = certificate["ledger"]["hash"]
     if charge not in set(charges):
         raise VerificationFailed("the ledger of this project does not hold the charge of this release")
-
-
-def _is_from_before_notes(certificate: Mapping[str, Any]) -> bool:
-    """Whether a release states a version before 0.2.0, the first that notes a total within its noise."""
-    versions = certificate.get("versions")
-    text = str(versions.get("sfumato")) if isinstance(versions, dict) else ""
-    stated = re.match(r"0\.([0-9]{1,9})\.", text)
-    return stated is not None and int(stated[1]) < 2
 
 
 def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
@@ -247,7 +237,7 @@ def _check_ledger(
     for entry in entries:
         if describe_entry(entry) == stated:
             paid = entry.costs == plan.costs and entry.window == plan.table.window
-            if entry.plan_digest not in plan.asked_digests or not paid:
+            if entry.plan_digest != plan.asked_digest or not paid:
                 raise VerificationFailed("the ledger's entry for this release charges another plan")
             answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
             if not any(each.kind == "answer" and each.description == answer for each in entries):

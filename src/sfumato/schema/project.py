@@ -73,12 +73,8 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     budget = document.get("budget")
     if not isinstance(budget, dict) or "epsilon" not in budget:
         raise SchemaError("the project file needs [budget] with epsilon, the most that may ever be spent")
-    known = ("epsilon", "delta", "selection_delta", "accounting", "ledger")
+    known = ("epsilon", "delta", "selection_delta", "ledger")
     refuse_unknown_keys(budget, known, where="[budget]")
-    accounting = budget.get("accounting", "any")
-    if accounting not in ("any", "zcdp", "gaussian"):
-        # It chose the one rule of a ledger once; now a ledger has them all, and older files stay valid.
-        raise SchemaError(f"[budget] accounting is no longer needed; remove it (got {accounting!r})")
     delta = parse_exact(budget.get("delta", 0), name="[budget] delta")
     if not 0 <= delta < 1:
         raise SchemaError("[budget] delta must be at least 0 and below 1")

@@ -67,8 +67,8 @@ def selects_rows(query: exp.Select) -> bool:
 
 
 @refuse_deep
-def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction, chained: bool = False) -> RowPlan:
-    """The plan of a row selection; `chained` without a model of many columns, as earlier versions made it."""
+def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
+    """The plan of a row selection."""
     query = statement.query
     if query.args.get("distinct"):
         raise refuse(
@@ -89,7 +89,7 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction, chai
     if _count_cells(keys) > _JOINT_CELLS and len(keys) > 1:
         sets = list(itertools.combinations(keys, 2))
     cells = sum(map(_count_cells, sets))
-    modelled = not chained and 1 < len(sets) <= _MOST_PAIRS and cells <= _PAIR_CELLS
+    modelled = 1 < len(sets) <= _MOST_PAIRS and cells <= _PAIR_CELLS
     if len(sets) > 1 and not modelled:
         sets = list(itertools.pairwise(keys))
     if any(_count_cells(part) > _PAIR_CELLS for part in sets):
