@@ -256,9 +256,8 @@ class Curator:
             answered, begun = find_series(plan, self._ledger())
         elif self.has_ledger():
             ledger = self._ledger()
-            version = self._engine.version(plan.table, secret=ledger.secret)
-            answered = _find_kept(plan, ledger.find_answer, version) is not None
-            begun = _find_kept(plan, ledger.find_progress, version) is not None
+            answered = self._find_kept(plan, ledger.find_answer) is not None
+            begun = self._find_kept(plan, ledger.find_progress) is not None
         admitted = answered or begun or report.admits(plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
@@ -340,9 +339,7 @@ class Curator:
         except ReleaseError:
             return None
         ledger = self._ledger()
-        version = self._engine.version(plan.table, secret=ledger.secret)
-        found = _find_kept(plan, ledger.find_answer, version)
-        found = found or _find_kept(plan, ledger.find_progress, version)
+        found = self._find_kept(plan, ledger.find_answer, ledger.find_progress)
         if found is None:
             return None
         return (
@@ -633,12 +630,22 @@ class Curator:
         """Whether the ledger holds answers to `plan` of the table as it is, or a charge for them."""
         if not self.has_ledger():
             return False
+        ledger = self._ledger()
+        return self._find_kept(plan, ledger.find_answer, ledger.find_progress) is not None
+
+    def _find_kept(
+        self, plan: Plan, *finds: Callable[..., tuple[Entry, bytes] | None]
+    ) -> tuple[Entry, bytes] | None:
+        """What one of `finds` finds of the answers to `plan`, of the table as it is.
+
+        To tell how that is, files are read once: not for what nobody asked.
+        """
         ledger, names = self._ledger(), plan.asked_digests
         if all(entry.plan_digest not in names for entry in ledger.entries()):
-            return False
+            return None
         version = self._engine.version(plan.table, secret=ledger.secret)
-        finds = (ledger.find_answer, ledger.find_progress)
-        return any(_find_kept(plan, find, version) is not None for find in finds)
+        found = (find(plan_digest=name, table_version=version) for find in finds for name in names)
+        return next(filter(None, found), None)
 
     @property
     def _window(self) -> Window | None:
@@ -650,14 +657,6 @@ class Curator:
         if self._opened is None:
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
-
-
-def _find_kept(
-    plan: Plan, find: Callable[..., tuple[Entry, bytes] | None], version: str
-) -> tuple[Entry, bytes] | None:
-    """What `find` finds of the answers to `plan`, under the name that it has now or had before."""
-    found = (find(plan_digest=name, table_version=version) for name in plan.asked_digests)
-    return next(filter(None, found), None)
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

@@ -536,9 +536,11 @@ class Desk:
         if not self.report().entries:
             return False
         ledger = self.open_ledger()
-        version = self._version(plan, ledger.secret)
         question, names = self.question(plan), [self._former_digest(plan)]
         names += [] if question is None else [digest_question(plan, question)]
+        if all(entry.plan_digest not in names for entry in self.report().entries):
+            return False  # without reading files to know their version
+        version = self._version(plan, ledger.secret)
         return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
 
     def described(self, plan: QueryPlan) -> dict[str, object]:
