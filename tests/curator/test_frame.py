@@ -3,7 +3,10 @@
 import json
 import subprocess
 import sys
+import tempfile
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato.curator.frame import _keep_records
+from sfumato.curator import frame as frames
 
 MUCH = 10**6  # at which the noise is zero but for one draw in more than 10**1000
 ROWS = {
@@ -22,6 +25,14 @@ ROWS = {
     "month": [1, 2, 2, 12, 13, 1],
 }
 COLUMNS = {"region": ["a", "b"], "fare": (0, 100), "month": range(1, 13)}
+
+
+@pytest.fixture(autouse=True)
+def another_process(monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(frames, "_opened", [])
+        monkeypatch.setattr(frames, "_make_folder", lambda: SimpleNamespace(name=folder))
+        yield
 
 
 def open_rows(frame=None, **changes):
@@ -50,22 +61,94 @@ def test_bounds_and_ranges_are_those_of_the_description():
     table = open_rows().project.table("t")
     assert (table.columns["month"].size, table.columns["region"].size) == (12, 2)
     assert [float(end) for end in table.columns["fare"].bounds] == [0, 100]
-    described = sf.from_frame(
-        ROWS, unit="row", epsilon=1, columns={"fare": {"bins": [0, 10, 100]}, "month": np.arange(1, 4)}
-    ).project.table("t")
+    columns = {"fare": {"bins": [0, 10, 100]}, "month": np.arange(1, 4)}
+    described = open_rows(columns=columns).project.table("t")
     assert described.columns["fare"].size == 2
     assert described.columns["month"].size == 3
 
 
 def test_the_same_records_share_one_budget_and_its_answers():
     statement = f"DP-SELECT {MUCH} COUNT(*) AS n FROM t"
-    frame = pd.DataFrame(ROWS).assign(month=7)  # records that no other test opens
-    first = open_rows(frame)
+    first = open_rows()
     assert not first.sql(statement).repeated
-    again = open_rows(frame.copy())
+    again = open_rows(pd.DataFrame(ROWS))
     assert again.sql(statement).repeated
     assert again.budget().spent == MUCH
-    assert open_rows(frame.assign(month=8)).budget().spent == 0
+
+
+FRAME = pl.DataFrame(ROWS)
+REGIONS = {"region": ["a", "b"]}
+STRANGERS = FRAME.with_columns(pl.col("person") + 100)
+SAME_PEOPLE = {
+    "another order": FRAME.reverse(),
+    "an added column": FRAME.to_pandas().assign(year=2025),
+    "a column less": FRAME.drop("month").to_arrow(),
+    "added records": pl.concat([STRANGERS, FRAME.head(1)]),
+    "one of them": FRAME.head(1).to_dict(as_series=False),
+    "text": FRAME.with_columns(pl.col("person").cast(pl.String)),
+    "floats": FRAME.with_columns(pl.col("person").cast(pl.Float32), month=3).to_pandas(),
+    "floats as text": FRAME.with_columns(pl.col("person").cast(pl.Float64).cast(pl.String)).to_arrow(),
+    "decimals": FRAME.to_arrow().set_column(
+        0, "person", FRAME["person"].to_arrow().cast(pa.decimal128(30, 2))
+    ),
+    "leading zeros": FRAME.with_columns(pl.format("00{}", "person")),
+    "categories": FRAME.with_columns(pl.col("person").cast(pl.String).cast(pl.Categorical)).to_pandas(),
+}
+
+
+@pytest.mark.parametrize("frame", SAME_PEOPLE.values(), ids=SAME_PEOPLE)
+def test_the_same_people_share_one_budget_whatever_else_changed(frame):
+    open_rows(columns=REGIONS).sql(f"DP-SELECT {MUCH} COUNT(*) FROM t")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some have rows that no other table had
+        again = open_rows(frame, columns=REGIONS)
+    assert again.budget().spent == MUCH
+    again.sql(f"DP-SELECT {MUCH} COUNT(*) FROM t WHERE region = 'a'")
+    assert open_rows(columns=REGIONS).budget().spent == 2 * MUCH
+
+
+def test_whoever_came_later_is_known_too_and_others_have_their_own():
+    first = open_rows()
+    first.sql(f"DP-SELECT {MUCH} COUNT(*) FROM t")
+    assert open_rows(STRANGERS.tail(3)).budget().spent == 0
+    with pytest.warns(UserWarning, match=r"one budget is for both.*ledger="):
+        open_rows(pl.concat([FRAME, STRANGERS.with_columns(pl.col("person") + 100)]))
+    # Rows and people that are known, so without a warning.
+    assert open_rows(STRANGERS.with_columns(pl.col("person") + 100)).budget().spent == MUCH
+    with pytest.raises(sf.SchemaError, match=r"opened apart.*ledger="):
+        open_rows(pl.concat([FRAME, STRANGERS]))
+
+
+def test_another_budget_for_the_same_people_needs_a_ledger(tmp_path):
+    open_rows()
+    with pytest.raises(sf.SchemaError, match=r"with a budget of epsilon 3000000 and delta 0.*ledger="):
+        open_rows(epsilon=1)
+    assert open_rows(epsilon=1, ledger=tmp_path / "ledger.db").budget().left == 1
+    with pytest.raises(sf.SchemaError, match="no plain column"):
+        open_rows(STRANGERS, columns={"regions": ["a"]})  # refused, and so no budget of theirs
+    assert open_rows(STRANGERS, epsilon=1).budget().left == 1
+
+
+def test_rows_are_known_by_what_stands_in_them():
+    rows = {"unit": "row", "max_records": None, "columns": REGIONS}
+    frame = FRAME.drop("person")
+    with pytest.warns(UserWarning, match=r"not people.*ledger="):
+        open_rows(frame, **rows).sql(f"DP-SELECT {MUCH} COUNT(*) FROM t")
+    changed = frame.reverse().with_columns(pl.col("month").cast(pl.Float64))
+    more = pl.DataFrame({"region": ["b"], "fare": [3.25], "month": [1e300]})
+    assert open_rows(changed, **rows).budget().spent == MUCH
+    with pytest.warns(UserWarning, match="one budget is for both"):
+        assert open_rows(pl.concat([changed, more]), **rows).budget().spent == MUCH
+    assert open_rows(more, **rows).budget().spent == MUCH
+    with pytest.warns(UserWarning, match="not people"):
+        assert open_rows(frame.drop("fare"), **rows).budget().spent == 0
+
+
+def test_the_same_records_are_one_budget_whoever_is_protected():
+    frame = FRAME.drop_nulls("person").to_pandas()
+    open_rows(frame, columns=REGIONS).sql(f"DP-SELECT {MUCH} COUNT(*) FROM t")
+    rows = open_rows(frame, unit="row", max_records=None, columns=REGIONS)
+    assert rows.budget().spent == MUCH
 
 
 def test_a_ledger_on_disk_knows_the_records_in_another_process(tmp_path):
@@ -91,7 +174,7 @@ def test_no_digest_of_the_records_leaves_and_only_their_owner_reads_them():
     assert folder.parent.stat().st_mode & 0o077 == 0
     shown = repr(curator) + curator._repr_html_() + repr(release)
     assert folder.name not in shown
-    assert folder == _keep_records(pd.DataFrame(ROWS), unit="person")
+    assert folder == frames._keep_records(pd.DataFrame(ROWS), unit="person")[0]
 
 
 @pytest.mark.parametrize(

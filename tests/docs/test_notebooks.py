@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.curator import frame
+
 GALLERY = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(GALLERY.glob("*.ipynb"))
 
@@ -21,8 +23,10 @@ def test_there_are_five():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:rows are known again")  # two of them protect rows
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_cards(path):
+def test_a_notebook_runs_and_shows_cards(path, monkeypatch):
+    monkeypatch.setattr(frame, "_opened", [])  # as in a kernel of its own
     notebook = load_runner().run_notebook(path)
     shown = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
     assert any("text/html" in output.get("data", {}) for output in shown)

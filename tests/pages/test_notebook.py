@@ -17,7 +17,12 @@ EVIL = "<script>alert(1)</script>"
 def shown(tmp_path_factory):
     rows = {"person": list(range(60)), "region": ["a", EVIL] * 30, "fare": [5.0] * 60}
     curator = sf.from_frame(
-        rows, unit="person", max_records=1, columns={"region": ["a", EVIL], "fare": (0, 10)}, epsilon=40
+        rows,
+        unit="person",
+        max_records=1,
+        columns={"region": ["a", EVIL], "fare": (0, 10)},
+        epsilon=40,
+        ledger=tmp_path_factory.mktemp("ledger") / "ledger.db",
     )
     recipe = sf.recipes.CellCounts(table="t", by=("region",))
     check = curator.check(recipe, epsilon=1)

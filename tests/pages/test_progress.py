@@ -39,10 +39,9 @@ def kernel(monkeypatch):
     return SimpleNamespace(shown=shown, package=package, room=room)
 
 
-def test_a_release_shows_its_stages_and_leaves_nothing(kernel):
-    curator = sf.from_frame(
-        {"region": ["a", "b"] * 20}, unit="row", columns={"region": ["a", "b"]}, epsilon=2
-    )
+def test_a_release_shows_its_stages_and_leaves_nothing(kernel, tmp_path):
+    rows, columns = {"region": ["a", "b"] * 20}, {"region": ["a", "b"]}
+    curator = sf.from_frame(rows, unit="row", columns=columns, epsilon=2, ledger=tmp_path / "ledger.db")
     curator.release(sf.recipes.CellCounts(table="t", by=("region",)), epsilon=1)
     stages = [each["text/plain"] for each in kernel.shown]
     assert "adding noise" in stages

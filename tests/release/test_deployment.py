@@ -17,9 +17,8 @@ from sfumato.schema import parse_project
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("deployment") / "out"
     rows = {"person": [1, 2, 2], "ward": ["N", "S", "S"]}
-    curator = sf.from_frame(
-        rows, unit="person", max_records=2, columns={"ward": ["N", "S"]}, epsilon=40, delta=1e-6
-    )
+    facts = {"unit": "person", "max_records": 2, "columns": {"ward": ["N", "S"]}}
+    curator = sf.from_frame(rows, **facts, epsilon=40, delta=1e-6, ledger=out.with_name("ledger.db"))
     curator.release(sf.recipes.CellCounts(table="t", by=("ward",)), epsilon=20, out=out)
     return out
 
@@ -53,7 +52,8 @@ def test_the_command_prints_both(folder):
 
 def test_counts_that_are_released_as_they_are_stand_in_the_checklist(tmp_path):
     columns = {"ward": ["N", "S"]}
-    curator = sf.from_frame({"ward": ["N", "S", "S"]}, unit="row", columns=columns, epsilon=40)
+    rows = {"ward": ["N", "S", "S"]}
+    curator = sf.from_frame(rows, unit="row", columns=columns, epsilon=40, ledger=tmp_path / "ledger.db")
     recipe = sf.recipes.Hierarchy(table="t", column="ward", levels=("total", "ward"), known={"total": 3})
     curator.release(recipe, epsilon=1, out=tmp_path / "out")
     entry = describe_deployment(tmp_path / "out")

@@ -35,7 +35,7 @@ from sfumato.tables.opening import TEXT_FILES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import Amount
+    from sfumato.accounting import Amount, Entry
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.statements import Desk
@@ -254,10 +254,8 @@ class Curator:
             answered, begun = find_series(plan, self._ledger())
         elif self.has_ledger():
             ledger = self._ledger()
-            version = self._engine.version(plan.table, secret=ledger.secret)
-            named = {"plan_digest": plan.asked_digest, "table_version": version}
-            answered = ledger.find_answer(**named) is not None
-            begun = ledger.find_progress(**named) is not None
+            answered = self._find_kept(plan, ledger.find_answer) is not None
+            begun = self._find_kept(plan, ledger.find_progress) is not None
         admitted = answered or begun or report.admits(plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
@@ -339,9 +337,7 @@ class Curator:
         except ReleaseError:
             return None
         ledger = self._ledger()
-        version = self._engine.version(plan.table, secret=ledger.secret)
-        named = {"plan_digest": plan.asked_digest, "table_version": version}
-        found = ledger.find_answer(**named) or ledger.find_progress(**named)
+        found = self._find_kept(plan, ledger.find_answer, ledger.find_progress)
         if found is None:
             return None
         return (
@@ -625,6 +621,20 @@ class Curator:
         plan = recipe.plan(table, epsilons=recipes.parse_epsilons(epsilon), delta=parsed_delta)
         recipes.refuse_large_answers(plan)
         return plan
+
+    def _find_kept(
+        self, plan: Plan, *finds: Callable[..., tuple[Entry, bytes] | None]
+    ) -> tuple[Entry, bytes] | None:
+        """What one of `finds` finds of the answers to `plan`, of the table as it is.
+
+        To tell how that is, files are read once: not for what nobody asked.
+        """
+        ledger, name = self._ledger(), plan.asked_digest
+        if all(entry.plan_digest != name for entry in ledger.entries()):
+            return None
+        version = self._engine.version(plan.table, secret=ledger.secret)
+        found = (find(plan_digest=name, table_version=version) for find in finds)
+        return next(filter(None, found), None)
 
     @property
     def _window(self) -> Window | None:

@@ -4,21 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sfumato.curator import Curator
+from sfumato.engines.encode import connect, hide_failures, quote_name, quote_text
 from sfumato.errors import SchemaError
+from sfumato.exact import format_short
 from sfumato.schema import parse_project, suggest_name
 from sfumato.tables import TableLike, read_table
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
 _FILE = "frame.parquet"
+# What numbers are written as where a column of them has become text, or floats.
+_NUMBER = "^(-?)0*([0-9]+)([.]0*)?$"
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A budget that tables of this process were opened with, and hashes of their people and rows."""
+
+    ledger: str
+    budget: tuple[Fraction, Fraction]
+    people: NDArray[np.uint64]
+
+
+_opened: list[_Opened] = []
+_opening = Lock()
 
 
 def open_frame(
@@ -45,14 +71,18 @@ def open_frame(
         delta: The delta of that budget; zero leaves pure epsilon.
         max_records: The most records of one individual that count.
         name: What statements and recipes call the table.
-        ledger: Where the budget is kept. Without one it lives as long as this process: the same records
-            opened again share it, and a process that starts anew is a second budget for the same people.
+        ledger: Where the budget is kept, whosever records they are. Without one it lives as long as this
+            process, and is that of the table opened before, here, that has an individual in common with this
+            one: in whatever order, with whatever columns and types, whoever else was added. With the unit
+            "row", a row of the same columns and values. A process that starts anew, and for rows a column
+            more, is a second budget for the same people.
         **options: Further keys of a table in the project file, such as `neighbours`.
 
-    Spends nothing.
+    Spends nothing. Warns, which is for the holder of the records alone, where another table has some of these
+    people, and where rows are all there is to know them by.
 
     >>> import sfumato as sf
-    >>> visits = {"person": [1, 1, 2], "clinic": ["North", "South", "North"]}
+    >>> visits = {"person": ["ana", "ana", "ben"], "clinic": ["North", "South", "North"]}
     >>> curator = sf.from_frame(
     ...     visits, unit="person", max_records=2, columns={"clinic": ["North", "South"]}, epsilon=1.0
     ... )
@@ -71,22 +101,62 @@ def open_frame(
         **options,
         "columns": {str(key): _describe_column(key, each) for key, each in columns.items()},
     }
-    folder = _keep_records(frame, unit=unit)
-    budget = {"epsilon": epsilon, "delta": delta}
-    if ledger is not None:
-        place = str(ledger)
-        budget["ledger"] = place if "://" in place else str(Path(place).absolute())
-    document = {"budget": budget, "tables": {name: description}}
-    curator = Curator(parse_project(document, folder=folder), file="sf.from_frame")
-    stored = curator.describe_table(name)
-    described = curator.project.table(name).columns.values()
-    missing = [(each.name, part) for each in described for part in each.stored if part not in stored]
-    if missing:
-        column, part = missing[0]
-        raise SchemaError(
-            f"column {column!r}: the table has no plain column {part!r}{suggest_name(part, stored)}"
-        )
+    folder, people = _keep_records(frame, unit=unit)
+    with _opening:
+        opened = _find_opened(people) if ledger is None else None
+        place = str(folder / "ledger.db" if ledger is None else ledger) if opened is None else opened.ledger
+        document = {
+            "budget": {
+                "epsilon": epsilon,
+                "delta": delta,
+                "ledger": place if "://" in place else str(Path(place).absolute()),
+            },
+            "tables": {name: description},
+        }
+        curator = Curator(parse_project(document, folder=folder), file="sf.from_frame")
+        stored = curator.describe_table(name)
+        described = curator.project.table(name).columns.values()
+        missing = [(each.name, part) for each in described for part in each.stored if part not in stored]
+        if missing:
+            column, part = missing[0]
+            raise SchemaError(
+                f"column {column!r}: the table has no plain column {part!r}{suggest_name(part, stored)}"
+            )
+        budget = curator.project.epsilon, curator.project.delta
+        if opened is not None and opened.budget != budget:
+            stated = " and delta ".join(map(format_short, opened.budget))
+            raise SchemaError(
+                f"people of this table were opened before, with a budget of epsilon {stated}: state the "
+                'same, or if these are others, a ledger of their own: ledger="other.db"'
+            )
+        if opened is not None and not np.isin(people, opened.people).all():
+            warnings.warn(
+                "people of this table were opened before in this process: one budget is for both. If these "
+                'are others, or draws of made-up people, name a ledger of their own: ledger="other.db"',
+                stacklevel=2,
+            )
+            opened.people = np.union1d(opened.people, people)
+        elif opened is None and ledger is None:
+            _opened.append(_Opened(place, budget, people))
+            if unit == "row":
+                warnings.warn(
+                    "rows are known again in this process by what stands in them, not people: with another "
+                    "column, or after a restart, they have a second budget. Name one that stays: "
+                    'ledger="ledger.db"',
+                    stacklevel=2,
+                )
     return curator
+
+
+def _find_opened(people: NDArray[np.uint64]) -> _Opened | None:
+    """The budget of this process that one of `people` was opened with before."""
+    found = [each for each in _opened if np.isin(people, each.people).any()]
+    if len(found) > 1:
+        raise SchemaError(
+            "people of this table stand in tables that were opened apart, each with a budget of its own: "
+            'open the table that has all of them first, or name a ledger: ledger="study.db"'
+        )
+    return found[0] if found else None
 
 
 def _describe_column(name: str, given: object) -> dict[str, Any]:
@@ -117,8 +187,8 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - a scalar of Python or numpy
     return value.item() if hasattr(value, "item") else value
 
 
-def _keep_records(frame: TableLike, *, unit: str) -> Path:
-    """The folder with the records as a file; equal records have one folder, and so one ledger."""
+def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, NDArray[np.uint64]]:
+    """The folder with the records as a file, one for equal records, and their people and rows as hashes."""
     records = read_table(frame, side="frame").replace_schema_metadata()
     if unit in records.column_names and pa.types.is_floating(records[unit].type):
         # pandas makes floats of whole numbers where one is missing. As texts they can be told apart.
@@ -134,7 +204,27 @@ def _keep_records(frame: TableLike, *, unit: str) -> Path:
         if not (folder / _FILE).exists():
             folder.mkdir(exist_ok=True)
             path.rename(folder / _FILE)
-    return folder
+    return folder, _hash_people(records, unit[0] if isinstance(unit, list) else unit)
+
+
+def _hash_people(records: pa.Table, unit: object) -> NDArray[np.uint64]:
+    """A number for every individual, of whatever type it is, and one for every row, whoever is protected."""
+    texts = {
+        each.name: rf"regexp_replace(trim(CAST({quote_name(each.name)} AS VARCHAR)), '{_NUMBER}', '\1\2')"
+        for each in sorted(records.schema, key=lambda field: field.name)
+        # Two types that DuckDB does not know, and that name nobody.
+        if not (pa.types.is_float16(each.type) or pa.types.is_decimal256(each.type))
+    }
+    if not texts:
+        return np.empty(0, np.uint64)
+    rows = ", ".join(f"{quote_text(name)}, {text}" for name, text in texts.items())
+    query = f"SELECT hash({rows}) AS h FROM records"
+    if isinstance(unit, str) and unit in texts:
+        named = f"WHERE {quote_name(unit)} IS NOT NULL"  # rows of nobody are left out
+        query += f" {named} UNION ALL SELECT hash({texts[unit]}) FROM records {named}"
+    with hide_failures("the table"), connect() as connection:
+        connection.register("records", records.select(list(texts)))
+        return np.asarray(connection.sql(f"SELECT DISTINCT h FROM ({query})").fetchnumpy()["h"], np.uint64)
 
 
 @cache

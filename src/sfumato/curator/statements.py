@@ -529,8 +529,10 @@ class Desk:
         if not self.report().entries:
             return False
         ledger = self.open_ledger()
-        version = self._version(plan, ledger.secret)
         name = self._digest(plan, self.question(plan))
+        if all(entry.plan_digest != name for entry in self.report().entries):
+            return False  # without reading files to know their version
+        version = self._version(plan, ledger.secret)
         return ledger.find_answer(plan_digest=name, table_version=version) is not None
 
     def described(self, plan: QueryPlan) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -67,7 +67,7 @@ from sfumato.engines.sealed import (
     save_sealed,
     seal_table,
 )
-from sfumato.engines.source import FileSource, file_facts, find_files
+from sfumato.engines.source import FileSource, file_facts, find_files, sign_contents
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
@@ -109,6 +109,8 @@ class DuckDBEngine(PortableEngine):
         self._folder = folder
         self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
+        self._signed: dict[str, str] = {}
+        self._signing: dict[str, Lock] = {}
         self._emptied: dict[tuple[frozenset[str], str], tuple[Any, Sealed]] = {}
         self._described: tuple[Table, str] | None = None
         self._logged: tuple[str, tuple[str, ...], pa.Table] | None = None
@@ -118,7 +120,7 @@ class DuckDBEngine(PortableEngine):
         self._linked: tuple[Family, Sealed, Sealed | None, Sealed] | None = None
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """Files have none: that a file did not change while it was read is seen by its version."""
+        """Files have none: that a file did not change while it was read is seen when it is sealed."""
         return nullcontext()
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
@@ -155,8 +157,10 @@ class DuckDBEngine(PortableEngine):
             ) from None
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
-        """A keyed digest of the files' names, sizes and modification times."""
-        facts = file_facts(self._find(table))
+        """A keyed digest of what the files hold, and those of the tables that its references lead to."""
+        kept_in = self._folder / ".sfumato" / f"{sign_version(table.name, secret=secret)[:16]}.json"
+        with self._signing.setdefault(table.name, Lock()):  # who asks meanwhile finds what was read
+            facts = sign_contents(self._find(table), secret=secret, known=self._signed, kept_in=kept_in)
         if isinstance(table, Table) and table.reference is not None:
             facts += "\n" + self.version(table.reference.table, secret=secret)
         return sign_version(facts, secret=secret)
@@ -434,7 +438,8 @@ class DuckDBEngine(PortableEngine):
             if sealed is None:
                 sealed = seal_fetched(table, self._open(table, names), names)
                 if self._facts(table) != facts:
-                    return sealed  # changed while it was read: whoever asks sees it by the version
+                    # By its content alone a file that was written again, and read half done, looks as it was.
+                    raise SourceError(f"{name_source(table)} changed while it was read; run it again")
                 if kept_in is not None:
                     with suppress(OSError):
                         save_sealed(sealed, kept_in, facts=facts)

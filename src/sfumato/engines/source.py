@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
-import re
+import hashlib
+import hmac
+import json
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sfumato.engines.encode import quote_name
-from sfumato.errors import SourceError
+from sfumato.errors import SfumatoError, SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
 from sfumato.tables.opening import (
@@ -27,6 +30,7 @@ from sfumato.tables.opening import (
     is_spelled,
     read_header,
 )
+from sfumato.tables.write import write_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,7 +48,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
 }
 _PLAIN = (".parquet", *TEXT_FILES)
-_DIGEST = re.compile("sha256-[0-9a-f]{64}")
+_LONG = 2**26  # bytes that take a tenth of a second to digest: so much is not read again by every process
 _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 
 
@@ -164,21 +168,60 @@ def find_files(
 
 
 def file_facts(source: FileSource) -> str:
-    """Names, sizes and modification times of the files: they change when a file does."""
+    """Names, sizes and times of the files: they change when a file does."""
     return _file_facts(source.paths)
+
+
+def sign_contents(source: FileSource, *, secret: bytes, known: dict[str, str], kept_in: Path) -> str:
+    """A keyed digest of what the files hold, wherever they are, whatever they are called and however old.
+
+    A file is read once: `known` has its digest, by a keyed one of its name, size and times, and where
+    reading took a while so has the file `kept_in`, for other processes. A file that changed just now is read
+    again, since a further change might leave its times as they are.
+    """
+    from sfumato.engines.base import sign_version
+    from sfumato.engines.sealed import make_private
+
+    begun, paths = time.time_ns(), _list_files(source.paths)
+    states = [sign_version(_file_facts([path]), secret=secret) for path in paths]
+    if not all(state in known for state in states):
+        with suppress(OSError, ValueError):
+            known.update(json.loads(kept_in.read_text(encoding="ascii")))
+    signed, read = [], 0
+    for path, state in zip(paths, states, strict=True):
+        content = known.get(state)
+        if content is None:
+            status = path.stat()
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, lambda: hmac.new(secret, digestmod="sha256")).hexdigest()
+            if sign_version(_file_facts([path]), secret=secret) != state:
+                raise SourceError(f"{path.name!r} changed while it was read; ask again when it is complete")
+            # A file system may tell times in whole seconds, even ones alone, or by a clock's ticks.
+            if begun - status.st_ctime_ns > (10**8 if status.st_ctime_ns % 10**9 else 2 * 10**9):
+                known[state] = content
+                read += status.st_size
+        signed.append(content)
+    if read >= _LONG:
+        kept = {state: known[state] for state in states if state in known}
+        with suppress(OSError, SfumatoError):  # a folder that cannot be written costs time alone
+            make_private(kept_in.parent)
+            write_file(kept_in, json.dumps(kept).encode(), force=True)
+    return sign_version("\n".join(sorted(signed)), secret=secret)
+
+
+def _list_files(paths: Sequence[Path]) -> list[Path]:
+    # What was written last may still be in a file beside a database.
+    beside = [path.with_name(f"{path.name}.wal") for path in paths if not _is_plain(path)]
+    return [*paths, *(each for each in beside if each.is_file())]
 
 
 def _file_facts(paths: Sequence[Path]) -> str:
     facts = []
-    # What was written last may still be in a file beside a database.
-    beside = [path.with_name(f"{path.name}.wal") for path in paths if not _is_plain(path)]
-    for path in [*paths, *(each for each in beside if each.is_file())]:
-        if path.name == "frame.parquet" and _DIGEST.fullmatch(path.parent.name):
-            # The folder of a table in memory is named by what is in it, wherever and whenever it was made.
-            facts.append(path.parent.name)
-            continue
+    for path in _list_files(paths):
         status = path.stat()
-        facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
+        # The time of change of a file's description cannot be set back, as that of its content can.
+        times = f"{status.st_mtime_ns}|{status.st_ctime_ns}"
+        facts.append(f"{path.resolve()}|{status.st_size}|{times}|{status.st_ino}")
     return "\n".join(facts)
 
 
