@@ -50,11 +50,12 @@ if TYPE_CHECKING:
         rho_to_pure,
     )
     from sfumato.accounting.ledger import Ledger
-    from sfumato.accounting.parallel import Parallel
+    from sfumato.accounting.parallel import Allowance
     from sfumato.accounting.sampling import sampled_delta
     from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
+    "Allowance",
     "Amount",
     "Anchor",
     "Budget",
@@ -63,7 +64,6 @@ __all__ = [
     "CostKind",
     "Entry",
     "Ledger",
-    "Parallel",
     "Spent",
     "add_costs",
     "admits",

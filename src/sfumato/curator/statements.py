@@ -469,6 +469,7 @@ class Desk:
 
         def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
             return charge.measure(
+                [(cost, None) for cost in plan.costs],
                 lambda: self.engine.aggregate(plan, self._tables, progress=progress),
                 lambda exact, noise: _add_noise(plan, exact, noise),
             )
