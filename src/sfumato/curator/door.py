@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.accounting import Allowance, describe_costs, read_epsilon
+from sfumato.accounting import Allowance, describe_charge, describe_costs, read_epsilon
 from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
 from sfumato.exact import format_short
 from sfumato.tables.opening import check_whole
@@ -236,7 +236,7 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
     for report in _report(bill, ledger):
         if not report.admits(bill.costs):
             raise BudgetExceeded(
-                f"this may cost up to {describe_costs(bill.costs, report.budget.delta)}, and epsilon "
+                f"this may cost up to {describe_charge(report.budget, bill.costs)}, and epsilon "
                 f"{report.left} is left. Nothing more was spent; state a smaller epsilon as the most",
                 left=report.left,
             )
