@@ -279,8 +279,8 @@ def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: Exac
     """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
 
     *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
-    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states. If
-    neighbours replace an individual, pass twice as many groups.
+    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states; where neighbours
+    replace an individual, that has twice the sensitivity, and each table fails with delta at most.
 
     >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
     15
