@@ -4,8 +4,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfumato.accounting import Allowance, Cost
+from sfumato.accounting.filter import renyi_costs, reserve_costs
 from sfumato.errors import RecipeError
 from sfumato.recipes import Additive, Plan
 from sfumato.schema import Part, parse_table, split_people
@@ -58,6 +61,28 @@ def test_a_question_is_paid_by_one_item_or_by_gaussian_ones():
     # Randomised response of the same epsilon costs more than Laplace noise at every order.
     noisy = cost("laplace", scale=10, sensitivity=Fraction(10))
     assert pays([noisy], (None, cost("pure", scale=1))) == [False]
+
+
+PRICED = st.builds(
+    lambda kind, scale, count: Cost(kind=kind, scale=Fraction(scale, 100), count=count),
+    st.sampled_from(["pure", "laplace", "exponential", "filter"]),
+    st.integers(5, 300),
+    st.integers(1, 3),
+)
+
+
+@given(st.lists(PRICED, min_size=1, max_size=5), st.lists(PRICED, max_size=12))
+def test_what_is_paid_costs_no_more_at_any_order_and_beside_any_reserve(charged, asked):
+    allowance = Allowance(charged)
+    paid = [each for each in asked if allowance.pay(each)]
+    assert all(map(Allowance(charged).pay, charged))
+    for read in (renyi_costs, lambda cost: [cost.uses * each for each in reserve_costs(cost)]):
+        pairs = zip(
+            map(sum, zip(*map(read, paid), strict=True)),
+            map(sum, zip(*map(read, charged), strict=True)),
+            strict=False,
+        )
+        assert all(asked <= charged + 1000 for asked, charged in pairs)  # in units of 1e-18
 
 
 def test_uses_of_a_cost_and_steps_of_a_run_are_counted():

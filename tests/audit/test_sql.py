@@ -19,6 +19,7 @@ import sfumato as sf
 import sfumato.noise
 from sfumato.curator import draws, statements
 from sfumato.engines import execute
+from sfumato.errors import ChargeKept
 
 MAX_RECORDS = 4
 PROJECT = """
@@ -590,7 +591,8 @@ def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
 
     charge_less = property(lambda plan: tuple(cost for noise in plan.noises for cost in noise.costs))
     monkeypatch.setattr(QueryPlan, "costs", charge_less)
-    assert _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
 
 
 @pytest.mark.parametrize(

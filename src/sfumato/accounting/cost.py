@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -118,9 +118,12 @@ class Cost:
     def rho(self) -> Fraction:
         """The zCDP rate of all repetitions, rounded up."""
         if self.kind == "sampled":
-            plain = self.count * _rho("gaussian", self.scale, self.sensitivity)
-            squared = self.mu_squared
-            return round_up(plain if squared is None else min(plain, squared / 2), places=PLACES)
+            squared, plain = self.mu_squared, replace(self, delta=Fraction(0)).mu_squared
+            if squared != plain and squared is not None:
+                return round_up(
+                    squared / 2, places=PLACES
+                )  # where it does not fail, like all that sampling gains
+            return replace(self, kind="gaussian", sampling=Fraction(1), delta=Fraction(0)).rho
         return round_up(self.count * _rho(self.kind, self.scale, self.sensitivity), places=PLACES)
 
     @property
