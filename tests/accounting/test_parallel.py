@@ -95,6 +95,9 @@ def test_uses_of_a_cost_and_steps_of_a_run_are_counted():
     assert pays([run], (None, use)) == [False]
     chosen = cost("selection", delta=Fraction(1, 10**9))
     assert pays([chosen, cost("filter", scale=1)], (None, chosen), (None, chosen)) == [True, False]
+    # What cannot fail leaves items that may to those questions that can.
+    wider = [cost("laplace", scale=11), replace(chosen, scale=Fraction(11))]
+    assert pays([chosen, cost("laplace")], *((None, each) for each in wider)) == [True, True]
 
 
 def test_half_the_cost_of_an_exchange_is_that_of_one_who_goes():

@@ -79,7 +79,7 @@ class _Items:
                 pays = _read_amounts(cost, cost.count)
                 self._items.append(_Item(replace(cost, count=1), times * cost.count, pays))
         pool = add_costs(Spent(), gaussian)
-        self._pool: _Amounts = (None, pool.rho, pool.mu_squared, Fraction(0))
+        self._pool: _Amounts = (Fraction(0), None, pool.rho, pool.mu_squared)
 
     def pay(self, cost: Cost) -> bool:
         use = replace(cost, count=1)
@@ -157,9 +157,9 @@ def _is_parallel(cost: Cost) -> bool:
 
 
 def _read_amounts(cost: Cost, parts: int = 1) -> _Amounts:
-    """One of so many equal `parts` of what a cost adds to every sum: epsilon, rho, mu^2 and failures."""
+    """One of so many equal `parts` of what a cost adds to every sum: failures, epsilon, rho and mu^2."""
     epsilon, squared = (each and each / parts for each in (cost.epsilon, cost.mu_squared))
-    return epsilon, cost.rho / parts, squared, cost.failure / parts
+    return cost.failure / parts, epsilon, cost.rho / parts, squared
 
 
 def _subtract(left: _Amounts, asked: _Amounts) -> _Amounts | None:
