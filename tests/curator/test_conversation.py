@@ -33,6 +33,7 @@ from sfumato.questions import (
     measure_distance,
 )
 from sfumato.recipes import Plan, Product, follow_recipe
+from sfumato.release import append_answers
 from sfumato.schema import parse_table, read_project
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -581,3 +582,26 @@ def test_what_is_dearer_is_refused_though_all_sums_are_within_the_charge(case, p
     monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
         conversation._answer(asks)
+
+
+def test_what_is_replayed_is_paid_for_too(project, monkeypatch):
+    table = parse_table("t", PEOPLE)
+    first, second = (
+        Request(name=name, counted=Marginal(("region",)), noise="laplace", scale=Fraction(10))
+        for name in "ab"
+    )
+    plan = Plan(
+        recipe=Listed([(first,), (second,)]),
+        table=table,
+        requests=(),
+        epsilons=(Fraction(1),),
+        delta=Fraction(0),
+        allowance=(ask_cost(table, first),),
+        counted=(("region",),),
+    )
+    kept = append_answers(b"", give_zeros((first,)))
+    conversation = converse(plan, DuckDBEngine(project.parent), kept=kept)
+    assert conversation._answer((first,))[0].noisy_values.tolist() == [0, 0, 0]
+    monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        conversation._answer((second,))
