@@ -67,6 +67,7 @@ def histories(epsilon: float, delta: str) -> dict[str, list[Cost]]:
         gaussian = [_run(max_mu(epsilon * (1 - part), delta) / 2)] * 4
         found[f"pure {part}, 4 gaussian"] = [_pure(epsilon * part), *gaussian]
         found[f"4 pure {part / 4}, 4 gaussian"] = [_pure(epsilon * part / 4)] * 4 + gaussian
+        found[f"4 gaussian, pure {part}"] = [*gaussian, _pure(epsilon * part)]
     return found
 
 
@@ -76,9 +77,15 @@ def main() -> None:
         for epsilon in (0.3, 1.0, 4.0, 10.0):
             print(f"epsilon {epsilon}, delta {delta}")
             for name, costs in histories(epsilon, delta).items():
-                single, rule = best_rule(costs, delta)
-                premium = least_epsilon(costs, delta, epsilon) / single - 1
-                print(f"  {name:28} {premium:+7.1%}  against {rule}")
+                _print(name, costs, delta)
+        print(f"delta {delta}")
+        _print("gaussian mu 1, then pure 1", [_run(1), _pure(1)], delta)
+
+
+def _print(name: str, costs: list[Cost], delta: str) -> None:
+    single, rule = best_rule(costs, delta)
+    premium = least_epsilon(costs, delta, single) / single - 1
+    print(f"  {name:28} {premium:+7.1%}  against {rule}")
 
 
 def _exact(number: float) -> Fraction:

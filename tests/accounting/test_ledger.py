@@ -287,6 +287,18 @@ def test_a_share_limits_one_person_within_the_whole(path):
     assert ledger.report_share("ana") is None
 
 
+def test_a_share_counts_what_was_spent_before_it_was_set(path):
+    ledger = Ledger(path, Budget(1))
+    tenth = {"description": {}, "plan_digest": "p", "table": "t", "table_version": "v", "costs": (TENTH,)}
+    ledger.charge(**tenth, asked_by="ana")
+    ledger.charge(**tenth, asked_by="ana")
+    ledger.set_share("ana", "0.25")
+    for opened in (ledger, Ledger(ledger.path)):
+        assert opened.report_share("ana").left == Fraction(5, 100)
+        with pytest.raises(BudgetExceeded, match="share of 'ana'"):
+            opened.charge(**tenth, asked_by="ana")
+
+
 @only_file
 def test_swapped_entries_are_detected(path, ledger):
     charge(ledger)

@@ -1,5 +1,6 @@
 """What is left by kind: counted, described, and named in refusals."""
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -56,6 +57,35 @@ def test_charges_are_described_by_their_epsilon():
     )
     assert describe_costs([gaussian(1)], Fraction(0)).startswith("rho ")
     assert read_epsilon([gaussian(1)], Fraction(0)) is None
+
+
+LISTS = {
+    "pure ones": [
+        Cost(kind="pure", scale=Fraction(1, 20), count=50),
+        Cost(kind="pure", scale=Fraction(1, 50), count=128),
+    ],
+    "a mixture": [
+        Cost(kind="pure", scale=Fraction(1, 2)),
+        Cost(kind="pure", scale=Fraction(1, 10), count=8),
+        Cost(kind="filter", scale=Fraction(1, 20)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_refusal_asks_for_no_more_than_an_empty_ledger_would_admit(tmp_path, name):
+    costs, budget = LISTS[name], Budget(2, "1e-6")
+    assert read_epsilon(costs, budget.delta) > 2.6
+    assert admits(budget, Spent(), costs)
+    ledger = Ledger(tmp_path / "ledger.db", budget)
+    charge(ledger, gaussian(1))
+    with pytest.raises(BudgetExceeded) as it:
+        charge(ledger, *costs)
+    asked = re.search(r"asks for epsilon ([0-9.]+) at delta 0.000001;", str(it.value))[1]
+    assert admits(Budget(asked, "1e-6"), Spent(), costs)
+    assert not admits(Budget(Fraction(asked) * Fraction(98, 100), "1e-6"), Spent(), costs)
+    fitting = re.search(r"of this kind epsilon ([0-9.]+) at", str(it.value))[1]
+    assert Fraction(fitting) < Fraction(asked) < 2
 
 
 def test_a_report_says_what_is_left_by_kind(tmp_path):

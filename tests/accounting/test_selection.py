@@ -124,6 +124,29 @@ def test_which_groups_pass_is_private_by_complete_enumeration(scale, delta, coun
         assert excess <= delta * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("scale", [1.0, 4.0, 12.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-2, 0.2])
+@pytest.mark.parametrize("alone", [1, 2])
+def test_an_exchange_may_fail_on_both_tables_and_delta_counts_once(scale, delta, alone):
+    """Each of Ana and Ben, who takes her place, is in two groups, of which some are of theirs alone."""
+    t = selection_threshold(scale=str(scale), sensitivity=2, delta=str(delta))
+
+    def law(table):
+        chances = [pass_probability(count, scale, t) if count else 0.0 for count in table]
+        return {
+            passed: math.prod(c if yes else 1 - c for c, yes in zip(chances, passed, strict=True))
+            for passed in product([False, True], repeat=len(chances))
+        }
+
+    ana, ben = {
+        1: (law((1, 0, 4, 2)), law((0, 1, 3, 3))),
+        2: (law((1, 1, 0, 0)), law((0, 0, 1, 1))),
+    }[alone]
+    for one, other in ((ana, ben), (ben, ana)):
+        excess = sum(max(0.0, one[each] - math.exp(4 / scale) * other[each]) for each in one)
+        assert excess <= delta * (1 + 1e-9)
+
+
 def test_control_a_threshold_lower_by_one_step_of_delta_fails():
     t = selection_threshold(scale=2, sensitivity=1, delta="1e-6")
     assert pass_probability(1, 2, t) <= 1e-6 < pass_probability(1, 2, t - 1)

@@ -96,6 +96,21 @@ def test_what_reads_everything_is_paid_for_by_every_period_also_those_to_come(pa
     charge(ledger, HALF, "b")
 
 
+@pytest.mark.parametrize("first", ["ab", "b"])
+def test_a_charge_must_fit_every_period_it_reads_whichever_was_named_first(path, first):
+    ledger = Ledger(path, Budget(1))
+    charge(ledger, QUARTER, first)
+    charge(ledger, QUARTER, "a")
+    charge(ledger, HALF, "b")
+    with pytest.raises(BudgetExceeded, match="for a period of the window"):
+        charge(ledger, HALF, "ab")
+    charge(ledger, HALF, "a")
+    assert [ledger.report(window(month)).left for month in "ab"] == [
+        Fraction(0) if first == "ab" else Fraction(1, 4),
+        Fraction(1, 4),
+    ]
+
+
 def test_a_smaller_budget_must_admit_every_period(path):
     ledger = Ledger(path, Budget(1))
     charge(ledger, HALF, "a")

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 import sfumato.noise
+from helpers.asking import converse
+from sfumato.accounting import Cost, Spent, add_costs
 from sfumato.engines import DuckDBEngine
+from sfumato.errors import ChargeKept
 from sfumato.questions import (
     Candidate,
     Choice,
@@ -25,10 +28,12 @@ from sfumato.questions import (
     Measurement,
     NormChoice,
     Request,
+    ask_cost,
     choices,
     measure_distance,
 )
 from sfumato.recipes import Plan, Product, follow_recipe
+from sfumato.release import append_answers
 from sfumato.schema import parse_table, read_project
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -150,6 +155,9 @@ class Listed:
     def __init__(self, batches):
         self.batches = batches
 
+    def to_record(self):
+        return {"recipe": self.kind}
+
     def run(self, plan, *, progress):
         for batch in self.batches:
             _ = yield batch
@@ -176,8 +184,6 @@ KINDS = st.tuples(st.sampled_from(["laplace", "gaussian", "choice"]), st.integer
 
 @given(st.lists(KINDS, min_size=1, max_size=8), KINDS)
 def test_what_is_planned_is_answered_and_anything_more_is_refused(drawn, more):
-    from sfumato.questions import ask_cost
-    from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)
     gap = Candidate(columns=("region",), estimate=lambda: np.zeros(3, np.int64))
@@ -509,8 +515,6 @@ def test_a_stopped_command_is_finished_by_resume(project, probe, signal, code):
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_batch_is_compared_with_its_charge_where_rho_alone_is_known(batches):
     """Gaussian noise this narrow has no epsilon and no mu, so that nothing but rho speaks for it."""
-    from sfumato.questions import ask_cost
-    from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)
     asks = [
@@ -539,3 +543,65 @@ def test_a_batch_is_compared_with_its_charge_where_rho_alone_is_known(batches):
     with pytest.raises(sf.RecipeError, match="more than its plan charges"):
         follow_recipe(replace(plan, allowance=(costs[0],)), answer=watch, progress=lambda _: None)
     assert len(seen) == batches - 1
+
+
+DEARER = {
+    "Gaussian noise for a pure item": ([("pure", 1), ("filter", "0.15")], [("gaussian", "3.2")]),
+    "pure ones larger than their items": ([("pure", 3)] + [("pure", "0.05")] * 100, [("laplace", 3)] * 6),
+}
+
+
+@pytest.mark.parametrize("case", DEARER)
+def test_what_is_dearer_is_refused_though_all_sums_are_within_the_charge(case, project, monkeypatch):
+    """The filter admits a list of costs, not its sums: docs/proofs/ledger.md has why."""
+    charged, asked = DEARER[case]
+    table = parse_table("t", PEOPLE)
+    unit = table.unit.name
+    asks = tuple(
+        Request(name=str(place), counted=Marginal(("region",)), noise=noise, scale=Fraction(scale))
+        for place, (noise, scale) in enumerate(asked)
+    )
+    plan = Plan(
+        recipe=Listed([asks]),
+        table=table,
+        requests=(),
+        epsilons=(Fraction(1),),
+        delta=Fraction(0),
+        allowance=tuple(Cost(kind=kind, scale=Fraction(each), unit=unit) for kind, each in charged),
+        counted=(("region",),),
+    )
+    spent = add_costs(Spent(), (ask_cost(table, ask) for ask in asks))
+    allowed = add_costs(Spent(), plan.allowance)
+    assert spent.rho <= allowed.rho
+    assert spent.mu_squared <= allowed.mu_squared
+    assert allowed.epsilon is None or spent.epsilon <= allowed.epsilon
+    with pytest.raises(sf.RecipeError, match="more than its plan charges"):
+        follow_recipe(plan, answer=lambda _: pytest.fail("it was answered"), progress=lambda _: None)
+    # The door holds whoever asks to the charge, also one who does not follow the plan.
+    conversation = converse(plan, DuckDBEngine(project.parent))
+    monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        conversation._answer(asks)
+
+
+def test_what_is_replayed_is_paid_for_too(project, monkeypatch):
+    table = parse_table("t", PEOPLE)
+    first, second = (
+        Request(name=name, counted=Marginal(("region",)), noise="laplace", scale=Fraction(10))
+        for name in "ab"
+    )
+    plan = Plan(
+        recipe=Listed([(first,), (second,)]),
+        table=table,
+        requests=(),
+        epsilons=(Fraction(1),),
+        delta=Fraction(0),
+        allowance=(ask_cost(table, first),),
+        counted=(("region",),),
+    )
+    kept = append_answers(b"", give_zeros((first,)))
+    conversation = converse(plan, DuckDBEngine(project.parent), kept=kept)
+    assert conversation._answer((first,))[0].noisy_values.tolist() == [0, 0, 0]
+    monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        conversation._answer((second,))

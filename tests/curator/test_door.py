@@ -11,8 +11,9 @@ import sfumato as sf
 from helpers.asking import Stub
 from helpers.fitted_recipe import Fitted
 from helpers.projects import write_project
+from sfumato.accounting import Ledger
 from sfumato.curator.door import Bill, Charged
-from sfumato.errors import LedgerError
+from sfumato.errors import ChargeKept, LedgerError
 
 
 def make_charge():
@@ -23,12 +24,28 @@ def make_charge():
 
 def test_an_answer_closes_its_charge():
     charge = make_charge()
-    assert charge.measure(lambda: 7, lambda exact, _: exact + 1) == 8
+    assert charge.measure((), lambda: 7, lambda exact, _: exact + 1) == 8
     charge.store(b"part", final=False)
-    assert charge.measure(lambda: 7, lambda exact, _: exact + 1) == 8, "the parts of one answer"
+    assert charge.measure((), lambda: 7, lambda exact, _: exact + 1) == 8, "the parts of one answer"
     charge.store(b"whole")
     with pytest.raises(LedgerError, match="pays for no other"):
-        charge.measure(lambda: pytest.fail("records were read"), lambda exact, _: exact)
+        charge.measure((), lambda: pytest.fail("records were read"), lambda exact, _: exact)
+
+
+def test_an_answer_that_could_not_be_stored_is_not_returned(project, monkeypatch):
+    """Whoever asks again is given fresh noise under the same charge: two answers for the price of one."""
+    curator = sf.open(project)
+    with monkeypatch.context() as patch:
+
+        def fail(*_, **__):
+            raise LedgerError("the disk is full")
+
+        patch.setattr(Ledger, "store_answer", fail)
+        with pytest.raises(ChargeKept, match="nobody has seen its answer"):
+            curator.sql("DP-SELECT 0.5 COUNT(*) FROM t")
+    assert curator.budget().spent == Fraction(1, 2)
+    curator.sql("DP-SELECT 0.5 COUNT(*) FROM t")
+    assert curator.budget().spent == Fraction(1, 2)
 
 
 def test_a_norm_of_rows_is_refused_before_the_charge(tmp_path):

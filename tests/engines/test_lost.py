@@ -71,6 +71,13 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.parametrize("caps", [(1, 2), (2, 4), (1, 2, 4, 6)])
+def test_the_rate_is_for_what_one_individual_can_lose_also_beyond_the_largest_bound(tmp_path, caps):
+    most = [("ana", 0, "x")] * MAX_RECORDS
+    moved = count(tmp_path, most, choice=ask(caps), table=describe())
+    assert 2 * max(moved) * ask(caps).rate(describe()) == 1
+
+
 @given(rows=ROWS, caps=st.sets(st.integers(1, 9), min_size=2), columns=st.sampled_from([("c", "d"), ("d",)]))
 @settings(
     max_examples=10,

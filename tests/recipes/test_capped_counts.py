@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 import sfumato as sf
 import sfumato.noise
 from helpers.projects import write_project
-from sfumato.accounting import Spent, add_costs
+from sfumato.accounting import Allowance
 from sfumato.errors import RecipeError, VerificationFailed
 from sfumato.questions import Chosen, ask_cost
 from sfumato.recipes import CappedCounts
-from sfumato.recipes import base as follow_module
 from sfumato.release import PackedAnswers, split_answers
 from sfumato.release.certificate import pack_json
 from sfumato.schema import parse_table
@@ -109,8 +108,8 @@ def within(epsilon, share):
     table = describe()
     recipe = CappedCounts(table="t", by=("a",), share=share)
     plan = recipe.plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(0))
-    spent = add_costs(Spent(), (ask_cost(table, ask) for ask in asks_of(table, recipe, Fraction(epsilon), 3)))
-    return follow_module._within(spent, add_costs(Spent(), plan.costs))
+    allowance = Allowance(plan.costs)
+    return all(allowance.pay(ask_cost(table, ask)) for ask in asks_of(table, recipe, Fraction(epsilon), 3))
 
 
 @pytest.mark.parametrize("share", ["0.01", "0.1", "0.5", "0.9"])

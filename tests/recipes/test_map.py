@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import sfumato as sf
 import sfumato.noise
 from helpers.projects import write_project
-from sfumato.accounting import Spent, add_costs
+from sfumato.accounting import Allowance
 from sfumato.errors import RecipeError, SfumatoError, VerificationFailed
 from sfumato.questions import ask_cost
 from sfumato.recipes import CappedCounts, Map, parse_recipe
-from sfumato.recipes import base as follow_module
 from sfumato.recipes.map import CELLS, KINDS
 from sfumato.schema import parse_table
 
@@ -122,7 +121,7 @@ def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, 
     for level, ask in zip((KINDS, (0, 1), (0, 2), (1, 2), CELLS), levels, strict=True):
         assert ask.scale * epsilon * (1 - share) * split[level] == bound * table.grid * factor
     plan = recipe.plan(table, epsilons=(epsilon,), delta=Fraction(0))
-    assert follow_module._within(add_costs(Spent(), costs), add_costs(Spent(), plan.costs))
+    assert all(map(Allowance(plan.costs).pay, costs))
 
 
 def test_cells_get_more_of_a_larger_epsilon():

@@ -200,7 +200,8 @@ def test_kinds_are_never_mixed_and_quantiles_stay_pure():
 
 
 def test_open_groups_are_selected_at_a_threshold():
-    found = plan("DP-SELECT 1 DELTA 1e-7 note, COUNT(*) FROM t GROUP BY note")
+    text = "DP-SELECT 1 DELTA 1e-7 note, COUNT(*) FROM t GROUP BY note"
+    found = plan(text)
     chosen = found.selection
     # Half of epsilon each, one individual in 20 groups; a hundredth of the reserve of 1e-7.
     assert chosen.scale == 40
@@ -209,6 +210,10 @@ def test_open_groups_are_selected_at_a_threshold():
     q = math.exp(-1 / 40)
     assert 20 * q ** (chosen.threshold - 1) / (1 + q) <= 1e-9 < 20 * q ** (chosen.threshold - 2) / (1 + q)
     assert found.costs[0] is chosen.cost
+    # Exchanged, both tables may fail: the cost is for twice as many groups, and the threshold for as many.
+    exchanged = plan(text, extra='neighbours = "replace"').selection
+    assert (exchanged.scale, exchanged.cost.sensitivity) == (80, 40)
+    assert exchanged.threshold == selection_threshold(scale=80, sensitivity=20, delta="1e-9")
     assert plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region").selection is None
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Spent,
         add_costs,
         admits,
+        describe_charge,
         describe_costs,
         left,
         read_epsilon,
@@ -50,11 +51,12 @@ if TYPE_CHECKING:
         rho_to_pure,
     )
     from sfumato.accounting.ledger import Ledger
-    from sfumato.accounting.parallel import Parallel
+    from sfumato.accounting.parallel import Allowance
     from sfumato.accounting.sampling import sampled_delta
     from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
+    "Allowance",
     "Amount",
     "Anchor",
     "Budget",
@@ -63,10 +65,10 @@ __all__ = [
     "CostKind",
     "Entry",
     "Ledger",
-    "Parallel",
     "Spent",
     "add_costs",
     "admits",
+    "describe_charge",
     "describe_costs",
     "discrete_gaussian_delta",
     "discrete_gaussian_sigma",

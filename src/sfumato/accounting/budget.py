@@ -306,6 +306,29 @@ def describe_costs(costs: Sequence[Cost], delta: Fraction) -> str:
     return f"epsilon {_few_digits(epsilon)} at delta {format_exact(delta)}"
 
 
+def describe_charge(budget: Budget, costs: Sequence[Cost]) -> str:
+    """One charge in the words of `budget`: the least epsilon at which an empty ledger would admit it.
+
+    >>> many = [Cost(kind="pure", scale=Fraction(1, 20))] * 92
+    >>> describe_charge(Budget(1), many), describe_charge(Budget(1, "1e-6"), many)
+    ('epsilon 4.6', 'epsilon 2.19 at delta 0.000001')
+    """
+    known = read_epsilon(costs, budget.delta)
+    if known is None or budget.delta == 0 or sum(cost.uses for cost in costs) == 1:
+        return describe_costs(costs, budget.delta)
+    most = min(Fraction(float(known)), Fraction(10**9))
+
+    def fits(less: int) -> bool:
+        epsilon = max(Fraction(1, 10**9), most * (_STEPS - less) / _STEPS)
+        return admits(replace(budget, epsilon=epsilon), Spent(), costs)
+
+    less = _largest(fits, _STEPS - 1)
+    if less == 0:
+        return describe_costs(costs, budget.delta)
+    epsilon = _few_digits(most * (_STEPS - less) / _STEPS, up=True)
+    return f"epsilon {epsilon} at delta {format_exact(budget.delta)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReport:
     """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
@@ -437,7 +460,7 @@ class BudgetReport:
         if more is None:
             return text
         pure = all(cost.epsilon is not None for cost in self.last)
-        kind = describe_costs(self.last, self.budget.delta)
+        kind = describe_charge(self.budget, self.last)
         text += "" if pure else " as pure epsilon"
         if more == 0:
             return f"{text}, and none like the last one ({kind}) fits"
@@ -456,7 +479,7 @@ def explain_refusal(
     return BudgetExceeded(
         _explain_failures(budget, spent, costs, where=where)
         or (
-            f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
+            f"the charge asks for {describe_charge(budget, costs)}; epsilon {remaining} of "
             f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
             "was spent; ask for less or with more noise"
         ),
@@ -489,11 +512,11 @@ def _scale(cost: Cost, part: Fraction) -> Cost:
     return replace(cost, scale=cost.scale / part if noisy else cost.scale * part)
 
 
-def _few_digits(number: Fraction) -> str:
-    """`number` rounded down to three digits, so that what is said to fit does."""
+def _few_digits(number: Fraction, *, up: bool = False) -> str:
+    """`number` rounded down to three digits, so that what is said to fit does, or `up`."""
     power = 2 - math.floor(math.log10(number)) if number > 0 else 0
     unit = Fraction(10) ** power
-    return format_exact(math.floor(number * unit) / unit)
+    return format_exact((math.ceil if up else math.floor)(number * unit) / unit)
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
@@ -518,7 +541,7 @@ def _explain_kind(budget: Budget, spent: Spent, costs: tuple[Cost, ...]) -> str:
     fitting = largest_like(budget, spent, costs)
     if fitting is None:
         return ", and nothing of this kind fits"
-    return f", and of this kind {describe_costs(fitting, budget.delta)} would fit"
+    return f", and of this kind {describe_charge(budget, fitting)} would fit"
 
 
 def _explain_failures(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, where: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -118,9 +118,12 @@ class Cost:
     def rho(self) -> Fraction:
         """The zCDP rate of all repetitions, rounded up."""
         if self.kind == "sampled":
-            plain = self.count * _rho("gaussian", self.scale, self.sensitivity)
-            squared = self.mu_squared
-            return round_up(plain if squared is None else min(plain, squared / 2), places=PLACES)
+            squared, plain = self.mu_squared, replace(self, delta=Fraction(0)).mu_squared
+            if squared != plain and squared is not None:
+                return round_up(
+                    squared / 2, places=PLACES
+                )  # where it does not fail, like all that sampling gains
+            return replace(self, kind="gaussian", sampling=Fraction(1), delta=Fraction(0)).rho
         return round_up(self.count * _rho(self.kind, self.scale, self.sensitivity), places=PLACES)
 
     @property
@@ -279,8 +282,8 @@ def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: Exac
     """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
 
     *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
-    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states. If
-    neighbours replace an individual, pass twice as many groups.
+    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states; where neighbours
+    replace an individual, that has twice the sensitivity, and each table fails with delta at most.
 
     >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
     15

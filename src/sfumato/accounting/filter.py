@@ -221,8 +221,8 @@ def reserved_mu_squared(epsilon: Fraction, root: Fraction) -> Fraction:
     With v = root^2 it is the least c such that randomised response beside N(0, 1) against N(root, 1)
     is at least as hard to tell as N(0, 1) against N(sqrt(v + c), 1), rounded up. The two trade-off
     functions need to be compared at one point only: c = 8 t^2 - v with
-    erfc(t) = 2 (1 - delta_root(epsilon)) / (1 + e^epsilon). About epsilon^2 (1 + epsilon^2 / 6v) for
-    small epsilon, and never more than `pure_to_mu` squared, its value beside nothing.
+    erfc(t) = 2 (1 - delta_root(epsilon)) / (1 + e^epsilon). About epsilon^2 (1 + epsilon^2 / 6v -
+    epsilon^2 / 24) for small epsilon, and never more than `pure_to_mu` squared, its value beside nothing.
 
     >>> round(float(reserved_mu_squared(Fraction(1, 10), Fraction(1))), 6)
     0.010012

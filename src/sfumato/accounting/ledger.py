@@ -20,7 +20,7 @@ from sfumato.accounting.budget import (
     Budget,
     BudgetReport,
     admits,
-    describe_costs,
+    describe_charge,
     explain_refusal,
     left,
 )
@@ -512,7 +512,7 @@ def _refuse_beyond_share(
         if not admits(share, spent, costs):
             rest = left(share, spent)
             raise BudgetExceeded(
-                f"the charge asks for {describe_costs(costs, share.delta)}; epsilon {rest} of the share of "
+                f"the charge asks for {describe_charge(share, costs)}; epsilon {rest} of the share of "
                 f"{person!r}, {format_exact(share.epsilon)}, is left. Nothing was spent; ask for less, or "
                 "ask a steward for a larger share",
                 left=rest,

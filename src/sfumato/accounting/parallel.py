@@ -1,4 +1,4 @@
-"""Parallel composition: what questions cost that are asked of disjoint parts of the people.
+"""What a charge pays for, item by item, and parallel composition over disjoint parts of the people.
 
 An individual is in one part, so it pays for the questions of that part and for those asked of everybody.
 Where neighbours exchange one individual for another, the two may be in different parts, and each pays there
@@ -8,8 +8,10 @@ an individual of one period pays for what reads that period. Proof: docs/proofs/
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,36 +22,84 @@ if TYPE_CHECKING:
     from sfumato.schema.part import Window
 
 
-@dataclass(slots=True)
-class Parallel:
-    """What was asked of everybody, and what was asked of each of several disjoint parts, by their names.
+class Allowance:
+    """What a charge still pays for, to everybody and to each of several disjoint parts, by their names.
 
-    >>> asked, cost = Parallel(), Cost(kind="pure", scale=Fraction(1))
-    >>> for part in ("fit", "fit", "held out", None):
-    ...     asked.add(cost, part=part)
-    >>> asked.total().epsilon
-    Fraction(3, 1)
+    A question is paid by a use of the same cost, else by what is left of one use in every amount, else by the
+    Gaussian items of the charge, which add up. Two pure items never pay for one question together: noise of
+    twice the epsilon costs more than twice. Proof: docs/proofs/ledger.md.
+
+    >>> one, two = (Cost(kind="pure", scale=Fraction(each)) for each in (1, 2))
+    >>> Allowance([one, one]).pay(two), Allowance([two]).pay(one)
+    (False, True)
+    >>> allowance = Allowance([one, two])
+    >>> [allowance.pay(one, part=part) for part in ("fit", "fit", "held out", None, "fit")]
+    [True, True, True, True, False]
     """
 
-    everybody: Spent = field(default_factory=Spent)
-    parts: dict[str, Spent] = field(default_factory=dict)
+    def __init__(self, costs: Iterable[Cost]) -> None:
+        self._everybody = _Items(costs)
+        self._parts: dict[str, _Items] = {}
 
-    def add(self, cost: Cost, *, part: str | None) -> None:
-        """Adds what one question costs the individuals of `part`, or all if there is none."""
+    def pay(self, cost: Cost, *, part: str | None = None) -> bool:
+        """Takes what one question costs the individuals of `part`, or all; False if that is not left."""
         if part is None or not _is_parallel(cost):
-            self.everybody = add_costs(self.everybody, (cost,))
-        else:
-            self.parts[part] = add_costs(self.parts.get(part, Spent()), (cost,))
+            return all(each.pay(cost) for each in (self._everybody, *self._parts.values()))
+        if part not in self._parts:
+            self._parts[part] = deepcopy(self._everybody)
+        return self._parts[part].pay(cost)
 
-    def total(self) -> Spent:
-        """The most that all of it costs one individual, or two that are exchanged."""
-        spent, parts = self.everybody, list(self.parts.values())
-        return Spent(
-            epsilon=_add_largest(spent.epsilon, [each.epsilon for each in parts]),
-            rho=spent.rho + max((each.rho for each in parts), default=Fraction(0)),
-            mu_squared=_add_largest(spent.mu_squared, [each.mu_squared for each in parts]),
-            delta=spent.delta + sum(each.delta for each in parts),
-        )
+
+_Amounts = tuple[Fraction | None, Fraction | None, Fraction | None, Fraction | None]
+
+
+@dataclass(slots=True)
+class _Item:
+    """`count` uses of one cost that are not begun, or what is left of one; and what each of them pays for."""
+
+    cost: Cost | None
+    count: int
+    pays: _Amounts
+
+
+class _Items:
+    """What one individual has left of a charge."""
+
+    def __init__(self, costs: Iterable[Cost]) -> None:
+        gaussian: list[Cost] = []
+        self._items: list[_Item] = []
+        for cost, times in Counter(costs).items():
+            if cost.kind == "sampled":
+                # A run is charged as a whole, failures included: its steps are counted and not added up.
+                step = replace(cost, count=1, delta=Fraction(0))
+                self._items.append(_Item(step, times * cost.count, (Fraction(0),) * 4))
+            elif cost.epsilon is None:
+                gaussian += [cost] * times
+            else:
+                pays = _read_amounts(cost, cost.count)
+                self._items.append(_Item(replace(cost, count=1), times * cost.count, pays))
+        pool = add_costs(Spent(), gaussian)
+        self._pool: _Amounts = (Fraction(0), None, pool.rho, pool.mu_squared)
+
+    def pay(self, cost: Cost) -> bool:
+        use = replace(cost, count=1)
+        for item in self._items:
+            if item.cost == use and item.count >= cost.count:
+                item.count -= cost.count
+                return True
+        if cost.kind == "sampled":
+            return False
+        asked = _read_amounts(cost)
+        self._items = [item for item in self._items if item.count]
+        for item in sorted(self._items, key=lambda each: [amount or 0 for amount in each.pays]):
+            left = _subtract(item.pays, asked)
+            if left is not None:
+                item.count -= 1
+                self._items.append(_Item(None, 1, left))
+                return True
+        left = _subtract(self._pool, asked)
+        self._pool = self._pool if left is None else left
+        return left is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +156,21 @@ def _is_parallel(cost: Cost) -> bool:
     return cost.neighbours == "add-remove" or cost.kind == "gaussian"
 
 
-def _add_largest(amount: Fraction | None, amounts: list[Fraction | None]) -> Fraction | None:
-    if amount is None or None in amounts:
-        return None
-    largest: Callable[..., Fraction] = max
-    return amount + largest((each for each in amounts if each is not None), default=Fraction(0))
+def _read_amounts(cost: Cost, parts: int = 1) -> _Amounts:
+    """One of so many equal `parts` of what a cost adds to every sum: failures, epsilon, rho and mu^2."""
+    epsilon, squared = (each and each / parts for each in (cost.epsilon, cost.mu_squared))
+    return cost.failure / parts, epsilon, cost.rho / parts, squared
+
+
+def _subtract(left: _Amounts, asked: _Amounts) -> _Amounts | None:
+    """What is `left` after `asked`; None if an amount is too large. What no rule can use is no bound."""
+    rest: list[Fraction | None] = []
+    for most, amount in zip(left, asked, strict=True):
+        if most is None:
+            rest.append(None)
+        elif amount is None or amount > most:
+            return None
+        else:
+            rest.append(most - amount)
+    first, second, third, fourth = rest
+    return first, second, third, fourth

@@ -140,10 +140,12 @@ class SampledRun:
         return high * (1 + _ROUNDED)
 
     def covered(self, mu: float, *, failure: float) -> bool:
-        """Whether (1 - w) delta_mu + w, w being half of `failure`, lies above the curves of both orders."""
-        weight = failure / 2
-        spans = (span for order in ("removed", "added") for span in self._spans(order, weight))
-        return all(_covers(mu, weight, *span) for span in spans)
+        """Whether (1 - w) delta_mu + w, w being `failure`, lies above the curves of both orders."""
+        # Losses without a bound are covered by nothing else.
+        if any(self._curve(order)[1][-1] > failure for order in ("removed", "added")):
+            return False
+        spans = (span for order in ("removed", "added") for span in self._spans(order, failure))
+        return all(_covers(mu, failure, *span) for span in spans)
 
     def _spans(self, order: Order, weight: float) -> list[tuple[float, float, float, float]]:
         """Neighbouring losses from 0 on and the deltas there, while these exceed `weight`."""

@@ -41,7 +41,7 @@ from sfumato.questions import (
     request_grid,
     request_size,
 )
-from sfumato.recipes import Plan, Product, find_part, follow_recipe
+from sfumato.recipes import Plan, Product, find_part, follow_recipe, list_costs
 from sfumato.release import (
     PackedAnswers,
     append_answers,
@@ -230,7 +230,9 @@ class Conversation(_Answering):
         return self._packed
 
     def _answer(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        costs = list_costs(self._plan.table, asks)
         if self._kept is not None and self._kept.left:
+            self._charge.pay(costs)
             try:
                 answers = self._kept.take(asks)
             except ReleaseError:
@@ -239,7 +241,7 @@ class Conversation(_Answering):
             return answers
         self._settle()
         answers = self._charge.measure(
-            lambda: self._read(asks), lambda exact, noise: self._draw(asks, exact, noise)
+            costs, lambda: self._read(asks), lambda exact, noise: self._draw(asks, exact, noise)
         )
         self._answers += answers
         # Where every question was known beforehand, the last answer ends the conversation.
@@ -323,7 +325,9 @@ class Steps(_Answering):
             if charge.answer is not None:
                 return unpack_step(charge.answer, asks, self._plan.table)
             answers = charge.measure(
-                lambda: self._read(asks), lambda exact, noise: self._draw(asks, exact, noise)
+                list_costs(self._plan.table, asks),
+                lambda: self._read(asks),
+                lambda exact, noise: self._draw(asks, exact, noise),
             )
             charge.store(pack_step(answers))
             return answers

@@ -10,14 +10,14 @@ Proof: docs/proofs/ledger.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.accounting import describe_costs, read_epsilon
+from sfumato.accounting import Allowance, describe_charge, describe_costs, read_epsilon
 from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
 from sfumato.exact import format_short
 from sfumato.tables.opening import check_whole
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Exact = TypeVar("Exact")
 Noisy = TypeVar("Noisy")
+Asked = Iterable[tuple["Cost", str | None]]
+"""What is asked under a charge: costs, each with the name of the part of the people that pays, if not all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,24 @@ class Charged:
         self._bill = bill
         self._ledger = ledger
         self._noise: NoiseSource = noise or system_noise
+        self._allowance = Allowance(bill.costs)
 
-    def measure(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
-        """What `draw` makes of the exact values that `read` gives: nothing else ever sees these.
-
-        Privacy: the costs of the bill are charged. `read` enforces the bounds that its sensitivities state,
-        and `draw` adds the noise that they cost.
-        """
+    def pay(self, costs: Asked) -> None:
+        """Takes what is asked from what was charged, and refuses what that does not pay for."""
         if self.answer is not None:
             raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
+        if not all(self._allowance.pay(cost, part=part) for cost, part in costs):
+            raise ChargeKept("more is asked than was charged; no record was read for it. The charge is kept")
+
+    def measure(
+        self, costs: Asked, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]
+    ) -> Noisy:
+        """What `draw` makes of the exact values that `read` gives: nothing else ever sees these.
+
+        Privacy: `costs`, those of what is drawn, are paid by the charge before anything is read. `read`
+        enforces the bounds that its sensitivities state, and `draw` adds the noise that they cost.
+        """
+        self.pay(costs)
         try:
             true_values = read()
             self._refuse_changed()
@@ -220,7 +231,7 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
     for report in _report(bill, ledger):
         if not report.admits(bill.costs):
             raise BudgetExceeded(
-                f"this may cost up to {describe_costs(bill.costs, report.budget.delta)}, and epsilon "
+                f"this may cost up to {describe_charge(report.budget, bill.costs)}, and epsilon "
                 f"{report.left} is left. Nothing more was spent; state a smaller epsilon as the most",
                 left=report.left,
             )

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import ChargeKept
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
-from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
+from sfumato.sql.chosen import choose_bounds, choose_records
 from sfumato.sql.magnitudes import bounds_around
 from sfumato.sql.plan import NoisyAggregates, QueryPlan
 from sfumato.sql.quantiles import count_levels
@@ -107,8 +106,6 @@ def measure_in_steps(
         pairs = zip(measure(bound.choice_plan).values, bound.choices, strict=True)
         bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
         bound = bind(chosen=read_bounds(plan, bounds), cap=cap)
-    if not covers_costs(plan.costs, bound.costs):
-        raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
     return replace(measure(replace(bound, choices=(), tally=None)), bounds=bounds, cap=cap)
 
 

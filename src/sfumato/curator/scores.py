@@ -172,6 +172,7 @@ def publish_score(
         (true_counts,) = engine.count(table, (Marginal(question.columns),), progress=progress)
         return question.evaluate(true_counts.true_values)
 
+    costs = (question.cost,) * len(question.releases)
     with engine.snapshot(table):
         engine.check(table, (question.columns,))
         noisy, charged = answer_under_charge(
@@ -179,7 +180,7 @@ def publish_score(
                 digest=digest(question.to_record()),
                 description=question.to_record(),
                 tables=table.name,
-                costs=(question.cost,) * len(question.releases),
+                costs=costs,
                 window=table.window,
                 version=lambda secret: engine.version(table, secret=secret),
                 packed=lambda: engine.packed(table),
@@ -187,6 +188,7 @@ def publish_score(
             ledger=open_ledger(),
             noise=noise,
             measure=lambda charge: charge.measure(
+                [(cost, None) for cost in costs],
                 read,
                 lambda exact, source: source.add_noise(exact, kind="laplace", scale=question.cost.scale),
             ),

@@ -96,6 +96,7 @@ class Series:
             self.charged = self.charged or not charge.resumed
             self.resumed = self.resumed or charge.resumed
             noisy = charge.measure(
+                [(cost, None) for cost in bill.costs],
                 lambda: self._read(question, (*before, charge.entry.hash)),
                 lambda exact, noise: noise.add_noise(
                     exact.true_values, kind=request.noise, scale=request.scale

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.accounting import Allowance
 from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import measure_in_steps, read_bounds
@@ -26,7 +27,6 @@ from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
-from sfumato.sql.chosen import covers_costs
 from sfumato.sql.finish import Answer, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
 from sfumato.sql.magnitudes import CAPS
@@ -388,7 +388,7 @@ class Desk:
         if plan.tally is not None and cap is None:
             for each in CAPS:  # whatever will be chosen is possible, and paid for
                 bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)
-                if not covers_costs(plan.costs, bound.costs):
+                if not all(map(Allowance(plan.costs).pay, bound.costs)):
                     raise refuse('max_records = "private" of this statement; declare a number of records')
         values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
@@ -465,6 +465,7 @@ class Desk:
 
         def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
             return charge.measure(
+                [(cost, None) for cost in plan.costs],
                 lambda: self.engine.aggregate(plan, self._tables, progress=progress),
                 lambda exact, noise: _add_noise(plan, exact, noise),
             )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Recipe,
         find_part,
         follow_recipe,
+        list_costs,
         parse_epsilons,
         refuse_large_answers,
     )
@@ -63,6 +64,7 @@ __all__ = [
     "UserCounts",
     "find_part",
     "follow_recipe",
+    "list_costs",
     "parse_epsilons",
     "parse_recipe",
     "parse_record",

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
@@ -17,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import Cost, Parallel, Spent, add_costs
+from sfumato.accounting import Allowance, Cost
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.questions import (
@@ -270,14 +269,14 @@ class _Asked:
     """What a recipe has asked so far."""
 
     plan: Plan
-    spent: Parallel = field(default_factory=Parallel)
     names: set[str] = field(default_factory=set)
     size: int = 0
-    steps: Counter[Cost] = field(default_factory=Counter)
-    marginals: frozenset[tuple[str, ...]] = frozenset()
+    marginals: frozenset[tuple[str, ...]] = field(init=False)
+    allowance: Allowance = field(init=False)
 
     def __post_init__(self) -> None:
         self.marginals = frozenset(self.plan.marginals)
+        self.allowance = Allowance(self.plan.costs)
 
     def admit(self, batch: tuple[Ask, ...]) -> None:
         """Refuses the whole batch, from public facts alone."""
@@ -293,20 +292,7 @@ class _Asked:
             self.size += request_size(self.plan.table, ask) if isinstance(ask, Request) else 1
         if self.size > MOST_ANSWERS:
             self._refuse(f"asked for {self.size:,} values, more than the {MOST_ANSWERS:,} that are kept")
-        for ask in batch:
-            part, cost = find_part(ask), ask_cost(self.plan.table, ask)
-            if cost.kind == "sampled":
-                # A sampled run is charged as a whole, so that its steps are counted and not added up.
-                self.steps[cost] += 1
-            else:
-                self.spent.add(cost, part=None if part is None else part.name)
-        allowed = (cost for cost in self.plan.costs if cost.kind != "sampled")
-        runs: Counter[Cost] = Counter()
-        for cost in self.plan.costs:
-            if cost.kind == "sampled":
-                runs[replace(cost, count=1, delta=Fraction(0))] += cost.count
-        counted = all(times <= runs[cost] for cost, times in self.steps.items())
-        if not counted or not _within(self.spent.total(), add_costs(Spent(), allowed)):
+        if not all(self.allowance.pay(cost, part=part) for cost, part in list_costs(self.plan.table, batch)):
             self._refuse("asked for more than its plan charges")
 
     def _check_columns(self, ask: Ask) -> None:
@@ -333,6 +319,12 @@ class _Asked:
         raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
 
 
+def list_costs(table: Table, asks: Iterable[Ask]) -> list[tuple[Cost, str | None]]:
+    """What each of `asks` costs, and the name of the part of the people that pays for it."""
+    parts = ((ask, find_part(ask)) for ask in asks)
+    return [(ask_cost(table, ask), None if part is None else part.name) for ask, part in parts]
+
+
 def find_part(ask: Ask) -> Part | None:
     """The part of the people that `ask` is asked of; None if it is all of them."""
     return ask.part if isinstance(ask, Request | Choice) else None
@@ -343,14 +335,6 @@ def _columns_of(ask: Ask) -> tuple[str, ...]:
     if isinstance(ask, Request) and isinstance(ask.counted, Residuals):
         return ask.counted.known
     return () if isinstance(ask, Choice) else ask.columns
-
-
-def _within(asked: Spent, allowed: Spent) -> bool:
-    """Whether every sum that `allowed` bounds is bounded by it in `asked`."""
-    if asked.rho > allowed.rho or asked.delta > allowed.delta:
-        return False
-    pairs = ((asked.epsilon, allowed.epsilon), (asked.mu_squared, allowed.mu_squared))
-    return all(most is None or (amount is not None and amount <= most) for amount, most in pairs)
 
 
 def refuse_large_answers(plan: Plan) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.accounting import Cost
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Measure, measure_magnitudes
 from sfumato.sql.magnitudes import CAPS, INTERVALS, choose_cap, choose_interval
@@ -56,24 +55,6 @@ def choose_records(noisy_counts: NDArray[np.int64], plan: QueryPlan) -> int:
     # What one more record allows in noise, in records: in every group, for the first measure.
     noise = plan.groups * plan.noises[0].scale / plan.noises[0].measure.largest
     return choose_cap(noisy_counts, threshold, noise=noise)
-
-
-def covers_costs(charged: Sequence[Cost], actual: Sequence[Cost]) -> bool:
-    """Whether every actual cost is at most the charged one in its place, by each measure of it."""
-
-    def is_within(cost: Cost, most: Cost) -> bool:
-        alike = (cost.kind, cost.delta, cost.neighbours, cost.unit, cost.count) == (
-            most.kind,
-            most.delta,
-            most.neighbours,
-            most.unit,
-            most.count,
-        )
-        pairs = ((cost.epsilon, most.epsilon), (cost.mu_squared, most.mu_squared))
-        known = all(most is None or (mine is not None and mine <= most) for mine, most in pairs)
-        return alike and known and cost.rho <= most.rho
-
-    return len(charged) == len(actual) and all(map(is_within, actual, charged))
 
 
 def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:

@@ -381,7 +381,7 @@ def plan_selection(
     # A hundredth of the ledger's reserve at most, so that a hundred such statements fit.
     chance = min(delta / 2, reserve / 100)
     cost = replace(histogram_cost(unit, groups, share), kind="selection", delta=chance)
-    threshold = selection_threshold(scale=cost.scale, sensitivity=cost.sensitivity, delta=chance)
+    threshold = selection_threshold(scale=cost.scale, sensitivity=groups, delta=chance)
     # Fewer than k individuals are at most k - 1, where the threshold is made for one.
     threshold += max(0, min_individuals - 2)
     selection = Selection(scale=cost.scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
