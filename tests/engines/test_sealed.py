@@ -1,10 +1,12 @@
 """Sealed tables: a record is read, made plain and ordered by itself, whatever stands beside it."""
 
+import codecs
 import csv
 import gzip
 import io
 import random
 from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -155,6 +157,38 @@ def test_other_encodings_and_packed_files(tmp_path):
         parse_table("t", {"source": "t.csv", "unit": "row", "encoding": "hz"})
 
 
+ODD_NAMES = {
+    ("jsonl", "utf-8"): [b"q\\ud800", b"q\\udfff", b"q\\udcff", b"q\xff", b"q\xfe", b"q\xef\xbf\xbd", b"q?"],
+    ("csv", "utf-8"): [b"q\xff", b"q\xfe", b"q\xed\xa0\x80", b"q\xef\xbf\xbd"],
+    ("csv", "windows-1250"): [b"Jos\x81", b"Jos\x83", b"Jos\x88", b"Jos\xe9"],
+    ("csv", "windows-1251"): [b"Jos\x98", b"Jos\x99"],
+    ("csv", "windows-1252"): [b"Jos\x81", b"Jos\x8d", b"Jos\x90", b"Jos\xe9", b"Jos"],
+    ("csv", "utf-16"): [b"q\0\0\xd8", b"q\0\xff\xdf", b"q\0\0\xd8\xff\xdf\0\xd8", b"q\0\xfd\xff", b"q\0"],
+}
+
+
+@pytest.mark.parametrize(("suffix", "encoding"), ODD_NAMES)
+def test_names_that_are_no_text_stay_apart(tmp_path, suffix, encoding):
+    names = ODD_NAMES[suffix, encoding]
+    before, after = ('{"p": "', '"}\n') if suffix == "jsonl" else ("", ",1\n")
+    encode = codecs.getincrementalencoder(encoding)()  # with one mark of byte order, at the start
+    data = encode.encode("" if suffix == "jsonl" else "p,x\n")
+    data += b"".join(2 * (encode.encode(before) + name + encode.encode(after)) for name in names)
+    (tmp_path / f"t.{suffix}").write_bytes(data)
+    curator, noise = open_with(tmp_path, f"t.{suffix}", most=2, more=f'encoding = "{encoding}"')
+    curator.sql("DP-SELECT 1 COUNT(*) FROM t")
+    assert noise.seen[0][2].tolist() == [2 * len(names)]
+
+
+def test_half_a_pair_is_not_taken_for_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(
+        b'{"p": "q\\udcff", "x": "\xff"}\n{"p": "q\xff"}\n{"p": "q\xed\xb3\xbf"}\n{"p": "q\\udcff"}\n'
+    )
+    curator, noise = open_with(tmp_path, "t.jsonl", most=1)
+    curator.sql("DP-SELECT 1 COUNT(*) FROM t")
+    assert noise.seen[0][2].tolist() == [2]
+
+
 ODD_TEXTS = [b"fine", b"x\xff", None, "é".encode() * 5, b"long" * 10, b"", b"\xed\xa0\x80", b"sha256 x"]
 
 
@@ -172,6 +206,14 @@ def test_a_value_is_made_plain_by_itself(keep_apart):
         assert len({each for each in alone if each is not None}) == len(ODD_TEXTS) - 1
     else:
         assert all(each is None or len(each) <= 6 for each in alone)
+
+
+def test_decimals_of_more_digits_than_their_type_has_are_missing():
+    stored = [1, 1 + 2**16, -9999, 10_000, 2**127 - 1, -(2**127)]
+    data = b"".join(value.to_bytes(16, "little", signed=True) for value in stored)
+    odd = pa.Array.from_buffers(pa.decimal128(4, 2), len(stored), [None, pa.py_buffer(data)])
+    cleaned = clean_column(odd, limit=9).to_pylist()
+    assert cleaned == [Decimal("0.01"), None, Decimal("-99.99"), None, None, None]
 
 
 def test_numbers_and_moments_are_made_plain():

@@ -12,6 +12,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,9 @@ UNREADABLE = (OSError, EOFError, ValueError, KeyError, csv.Error, zlib.error, zi
 """What is raised where a file is damaged, or is not what its name says."""
 
 READABLE = ".parquet, .csv, .tsv or .jsonl (also with .gz), .zip or .xlsx"
+
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""Halves of surrogate pairs in JSON; in a line that is not UTF-8 they might be taken for its bytes."""
 
 _ADVICE = {
     ("xls", "xlsm", "xlsb", "ods"): "open it in a spreadsheet and save the sheet as .xlsx or CSV (UTF-8)",
@@ -189,9 +193,20 @@ def _spell_lines(file: IO[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
     if names:
         yield _spell_record(names)
     for line in _read_lines(file):
+        # What is no UTF-8 is kept as bytes that are none, so that names that differ in it stay apart.
+        errors = "surrogatepass"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            if _HALVES.search(line):
+                continue
+            errors = "surrogateescape"
+            text = line.decode("utf-8", errors)
         try:
             # Numbers as they are written: what a float would make of one depends on nobody's description.
-            found = json.loads(line, parse_float=str, parse_int=str, parse_constant=lambda _: None)
+            found = json.loads(
+                text.removeprefix("\ufeff"), parse_float=str, parse_int=str, parse_constant=lambda _: None
+            )
         except (ValueError, RecursionError):
             continue
         if not isinstance(found, dict):
@@ -199,15 +214,15 @@ def _spell_lines(file: IO[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
         if not names:
             names = tuple(found)
             yield _spell_record(names)
-        yield _spell_record(_spell_value(found.get(name)) for name in names)
+        yield _spell_record((_spell_value(found.get(name)) for name in names), errors)
 
 
-def _read_lines(file: IO[bytes]) -> Iterator[str]:
+def _read_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines, but for those that are longer than a record may be."""
     short = True
     while piece := file.readline(LONGEST_RECORD):
         if short and (piece.endswith(b"\n") or len(piece) < LONGEST_RECORD):
-            yield piece.decode("utf-8", "replace").removeprefix("\ufeff")
+            yield piece
         short = piece.endswith(b"\n")
 
 
@@ -218,9 +233,9 @@ def _spell_value(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _spell_record(values: Iterable[str]) -> bytes:
+def _spell_record(values: Iterable[str], errors: str = "surrogatepass") -> bytes:
     quoted = ['"' + value.replace('"', '""') + '"' for value in values]
-    return (",".join(quoted) + "\n").encode("utf-8", "replace")
+    return (",".join(quoted) + "\n").encode("utf-8", errors)
 
 
 def _stream(pieces: Iterator[bytes], file: IO[bytes] | None = None) -> BinaryIO:

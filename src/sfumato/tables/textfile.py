@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sfumato.tables.opening import LONGEST_RECORD, open_text
 
 _CHUNK = 2**23
+_APART = "sfumato.apart"
 _QUOTE, _BREAK, _RETURN = b'"'[0], b"\n"[0], b"\r"[0]
 
 
@@ -58,12 +59,21 @@ def csv_options(kinds: dict[str, pa.DataType], *, delimiter: str) -> dict[str, A
 
 def _read_chunks(path: Path, encoding: str, names: tuple[str, ...]) -> Iterator[bytes]:
     """The file after its header, as UTF-8 where another encoding is declared."""
-    decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)(errors=_APART)
     with open_text(path, names=names) as file:
         while chunk := file.read(_CHUNK):
-            yield chunk if decoder is None else decoder.decode(chunk).encode()
+            yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", "surrogatepass")
     if decoder is not None:
-        yield decoder.decode(b"", final=True).encode()
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+
+
+def _keep_bytes(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that mean nothing in their encoding as halves of surrogate pairs, of which no text has one."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(chr(0xDC00 + byte) for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_APART, _keep_bytes)
 
 
 def _split_records(chunks: Iterator[bytes], delimiter: int, *, fields: int) -> Iterator[bytes]:
