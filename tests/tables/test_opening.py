@@ -90,8 +90,10 @@ def test_every_format_gives_the_same_records(name, tmp_path):
     assert read_table(path, side="table").to_pylist() == ROWS
     assert read_table(path, side="table", columns=["fee"]).column_names == ["fee"]
     # And where records are counted; the noise of epsilon 1000 is none.
+    quoting = 'quoting = "multiline"' if "csv" in name else ""
     (tmp_path / "sfumato.toml").write_text(
         f'[budget]\nepsilon = 5000\n[tables.t]\nsource = "{name}"\nunit = "person"\nmax_records = 1\n'
+        f"{quoting}\n"
         '[tables.t.columns]\nregion = { values = ["Süd", "north, old", "a \\"b\\"\\nc"] }\n'
         'born = { period = "year", range = [1999, 2002] }\nfee = { bounds = [0, 20] }\n'
     )
@@ -232,7 +234,7 @@ def test_damaged_files_and_other_encodings_are_refused_before_a_charge(name, tmp
         (tmp_path / name).write_bytes(b"PK no archive")
     else:
         write_as(tmp_path, name)
-    message = "cannot be read as zip" if name == "t.zip" else "leave encoding out"
+    message = "cannot be read as zip" if name == "t.zip" else "leave encoding and quoting out"
     with pytest.raises(SourceError, match=message):
         curator.release(recipe, epsilon=1)
     assert not (tmp_path / "ledger.db").exists()

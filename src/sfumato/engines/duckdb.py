@@ -97,7 +97,7 @@ _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residual
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _MOST_CHUNKS = 32
-_SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
+_SEALING = "sealing 2"  # changes with how records are made plain, so that what is kept is made anew
 
 
 class DuckDBEngine(PortableEngine):
@@ -584,7 +584,8 @@ class DuckDBEngine(PortableEngine):
         where: Any = {"folder": self._folder, "table": table.name}
         if isinstance(table, PublicTable):
             return find_files(table.source, **where)
-        return find_files(table.source, **where, encoding=table.encoding, names=described_names(table))
+        where |= {"encoding": table.encoding, "quoting": table.quoting}
+        return find_files(table.source, **where, names=described_names(table))
 
 
 def seal_fetched(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:

@@ -18,10 +18,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Literal
 from xml.etree.ElementTree import ParseError
 
 from sfumato.errors import SourceError
+
+Quoting = Literal["line", "multiline", "none"]
+"""What a quote at the start of a field opens: the field in its line, also beyond it, or nothing."""
 
 LONGEST_RECORD = 2**20
 """The most bytes of a record, and of a header line."""
@@ -63,8 +66,10 @@ def advise_format(name: str) -> str:
     return next(found, "save it as one of these").replace("NAME", name.replace("\\", "/").rsplit("/", 1)[-1])
 
 
-def read_header(path: Path, *, encoding: str, names: tuple[str, ...] = ()) -> str | None:
-    """The first line of a text file without its end; None if it is longer than a record may be.
+def read_header(
+    path: Path, *, encoding: str, names: tuple[str, ...] = (), quoting: Quoting = "multiline"
+) -> str | None:
+    """The first record of a text file without its end; None if it is longer than a record may be.
 
     `names` are as for `open_text`.
     """
@@ -74,7 +79,7 @@ def read_header(path: Path, *, encoding: str, names: tuple[str, ...] = ()) -> st
         text = decoder.decode(file.read(LONGEST_RECORD)).removeprefix("\ufeff")
     start = 0
     while (stop := text.find("\n", start)) >= 0:
-        if text.count('"', 0, stop) % 2 == 0:
+        if quoting != "multiline" or text.count('"', 0, stop) % 2 == 0:
             return text[:stop].removesuffix("\r")
         start = stop + 1
     return text if len(text) < LONGEST_RECORD else None
@@ -87,6 +92,49 @@ def find_delimiter(header: str, path: Path) -> str:
     ';'
     """
     return "," if is_spelled(path) else max(",;\t|", key=header.count)
+
+
+def find_quoting(path: Path, declared: Quoting | None = None) -> Quoting:
+    """What quotes mean in the text file at `path`: what is declared, or what they mean in its format.
+
+    >>> find_quoting(Path("people.csv.gz")), find_quoting(Path("people.tsv")), find_quoting(Path("a.xlsx"))
+    ('line', 'none', 'multiline')
+    """
+    if is_spelled(path):
+        return "multiline"
+    return declared or ("none" if _inner_name(path).endswith(".tsv") else "line")
+
+
+def split_fields(record: bytes, delimiter: bytes, quoting: Quoting) -> list[bytes]:
+    """The fields of a record as they stand there; a quote that is not closed in it is text.
+
+    >>> split_fields(b'1,"a, b",2" pipe,"c', b",", "line")
+    [b'1', b'"a, b"', b'2" pipe', b'"c']
+    """
+    return _field_pattern(delimiter, quoted=quoting != "none").findall(record)
+
+
+def unquote(field: bytes) -> bytes:
+    """What a field says that stands between quotes; any other as it is.
+
+    >>> unquote(b'"a ""b"" c"'), unquote(b'2"')
+    (b'a "b" c', b'2"')
+    """
+    quoted = len(field) > 1 and field[:1] == field[-1:] == b'"'
+    return field[1:-1].replace(b'""', b'"') if quoted else field
+
+
+def has_odd_quote(field: bytes, quoting: Quoting) -> bool:
+    """Whether a field has a quote that may be read as opening one, and stands elsewhere than around it."""
+    odd = field[:1] == b'"' if quoting == "line" else quoting != "none" and b'"' in field
+    return odd and not re.fullmatch(rb'"(?:[^"]++|"")*+"', field)
+
+
+@lru_cache(maxsize=16)
+def _field_pattern(delimiter: bytes, *, quoted: bool) -> re.Pattern[bytes]:
+    mark = re.escape(delimiter)
+    field = rb'"(?:[^"]++|"")*+"[^%b]*+|[^%b]*+' % (mark, mark) if quoted else rb"[^%b]*+" % mark
+    return re.compile(rb"(?:\A|%b)(%b)" % (mark, field))
 
 
 def has_lines(path: Path) -> bool:
