@@ -200,6 +200,15 @@ def test_the_quotes_of_a_header_mean_what_those_of_records_mean(tmp_path, header
         assert list(find_files("t.csv", **how).columns) == names
 
 
+@pytest.mark.parametrize(
+    ("header", "remedy"), [("p,x,", "name that last column"), ("p,,x", "column 2 of 3 has none$")]
+)
+def test_a_header_that_ends_with_a_separator_is_refused_with_a_remedy(tmp_path, header, remedy):
+    (tmp_path / "t.csv").write_text(f"{header}\n1,a,\n")
+    with pytest.raises(SourceError, match=remedy):
+        find_files("t.csv", folder=tmp_path, table="t")
+
+
 def test_a_record_leaves_the_others_as_they_are(tmp_path):
     source = random.Random(5)
     pieces = [

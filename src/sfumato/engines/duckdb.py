@@ -410,8 +410,8 @@ class DuckDBEngine(PortableEngine):
             fetched = self._open(table, described)
             check_unit(table, fetched.columns, where=name_source(table))
             with hide_failures(name_source(table)):
-                lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
-                return replace(examine_table(table, fetched), lines=lines)
+                lines = self._find(table).count_lines() if find_place(table.source) == "file" else {}
+                return replace(examine_table(table, fetched), **lines)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.

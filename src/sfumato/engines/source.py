@@ -97,10 +97,12 @@ class FileSource:
         schema = pa.schema([stored.field(name) for name in names])
         return Fetched(self.columns, schema, lambda: self._read(schema))
 
-    def count_lines(self) -> int | None:
-        """The lines of text files, with records in them or not; None for other files."""
-        found = [count_lines(path) for path in self.paths] if self.format == "csv" else [None]
-        return None if None in found else sum(each for each in found if each is not None)
+    def count_lines(self) -> dict[str, int]:
+        """The `lines` of text files, records or not, and those with `open_quotes`; of other files nothing."""
+        paths = self.paths if self.format == "csv" else ()
+        found = [each for path in paths if (each := count_lines(path, self.delimiter, self.quoting))]
+        totals = map(sum, zip(*found, strict=True))
+        return dict(zip(("lines", "open_quotes"), totals, strict=False))
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

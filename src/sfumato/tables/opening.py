@@ -161,13 +161,22 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     return _stream(_spell_lines(file, names), file) if has_lines(path) else file
 
 
-def count_lines(path: Path) -> int | None:
-    """The lines that hold something, without a header; None for a sheet, which has none."""
+def count_lines(path: Path, delimiter: str, quoting: Quoting | None) -> tuple[int, int] | None:
+    """The lines that hold something, without a header, and those that leave a quote open; None for a sheet.
+
+    Only where a record is a line and has quotes, one may be left open.
+    """
     if path.name.lower().endswith(".xlsx"):
         return None
+    lines, open_quotes, plain = 0, 0, find_quoting(path, quoting) != "line"
     with _unpack(path) as file:
-        lines = sum(not line.isspace() for line in file)
-    return lines if has_lines(path) else max(0, lines - 1)
+        for line in file:
+            lines += not line.isspace()
+            if plain or line.count(b'"') % 2 == 0:
+                continue
+            fields = split_fields(line.rstrip(b"\r\n"), delimiter.encode(), "line")
+            open_quotes += any(has_odd_quote(field, "line") for field in fields)
+    return lines if has_lines(path) else max(0, lines - 1), open_quotes
 
 
 def is_packed(path: Path) -> bool:
