@@ -181,20 +181,39 @@ def count_lines(path: Path, delimiter: str, quoting: Quoting | None) -> tuple[in
 
 def is_packed(path: Path) -> bool:
     """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
-    return path.name.lower().endswith((".gz", ".zip", ".xlsx"))
+    return path.name.lower().endswith((".gz", ".zip", ".xlsx", ".parquet"))
 
 
 def check_whole(path: Path) -> None:
-    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told."""
+    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told.
+
+    Privacy: a program that writes such a file spells whatever records hold such that it is read again. So
+    whether it is whole is a fact of the file, and the same for every content; all of it is looked at.
+    """
     status = path.stat()
     _check_whole(path, status.st_size, status.st_mtime_ns)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def _check_whole(path: Path, _size: int, _changed: int) -> None:
-    """Unpacks a file up to the sum that it ends with; once, since it is asked before every charge."""
+    """Unpacks a file up to its end; once, since it is asked before every charge."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow.types import is_nested
+
+    from sfumato.tables.sheet import spell_sheet
+
     try:
+        if path.name.lower().endswith(".parquet"):
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                plain = [each.name for each in file.schema_arrow if not is_nested(each.type)]
+                for _ in file.iter_batches(batch_size=2**17, columns=plain):
+                    pass
+            return
         if path.name.lower().endswith(".xlsx"):
+            # Its sums may be right and its sheet cut before it was packed.
+            for _ in spell_sheet(path):
+                pass
             with zipfile.ZipFile(path) as archive:
                 pieces = [archive.open(each) for each in archive.namelist()]
         else:
@@ -203,7 +222,7 @@ def _check_whole(path: Path, _size: int, _changed: int) -> None:
             with piece:
                 while piece.read(2**20):
                     pass
-    except UNREADABLE as error:
+    except (*UNREADABLE, pa.ArrowException) as error:
         raise SourceError(
             f"{path.name!r} is damaged: it cannot be unpacked to its end ({type(error).__name__}); copy it "
             "again, or save it again where it comes from"
