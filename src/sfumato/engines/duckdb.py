@@ -410,8 +410,9 @@ class DuckDBEngine(PortableEngine):
             fetched = self._open(table, described)
             check_unit(table, fetched.columns, where=name_source(table))
             with hide_failures(name_source(table)):
-                lines = self._find(table).count_lines() if find_place(table.source) == "file" else {}
-                return replace(examine_table(table, fetched), **lines)
+                stored = find_place(table.source) == "file"
+                lines, open_quotes = self._find(table).count_lines() if stored else (None, 0)
+                return replace(examine_table(table, fetched), lines=lines, open_quotes=open_quotes)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.

@@ -97,12 +97,11 @@ class FileSource:
         schema = pa.schema([stored.field(name) for name in names])
         return Fetched(self.columns, schema, lambda: self._read(schema))
 
-    def count_lines(self) -> dict[str, int]:
-        """The `lines` of text files, records or not, and those with `open_quotes`; of other files nothing."""
+    def count_lines(self) -> tuple[int | None, int]:
+        """The lines of text files, records or not, and those that leave a quote open; None for other files."""
         paths = self.paths if self.format == "csv" else ()
         found = [each for path in paths if (each := count_lines(path, self.delimiter, self.quoting))]
-        totals = map(sum, zip(*found, strict=True))
-        return dict(zip(("lines", "open_quotes"), totals, strict=False))
+        return sum(lines for lines, _ in found) if found else None, sum(quotes for _, quotes in found)
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

@@ -113,7 +113,8 @@ class _Rule:
             return breaks
         quotes = np.flatnonzero(text == _QUOTE)
         if not _misplaced_quotes(text, quotes, np.arange(quotes.size) % 2 == 1, self.delimiter[0]).size:
-            return breaks[np.searchsorted(quotes, breaks) % 2 == 0]
+            breaks = breaks[np.searchsorted(quotes, breaks) % 2 == 0]
+            return breaks
         ends, place = [], 0
         while (found := self.record.match(block, place)) and found[1]:
             place = found.end()
@@ -168,7 +169,7 @@ def _mend(block: bytes, ends: NDArray[np.int64], rule: _Rule) -> bytes:
         """Whether an odd number of quotes stands before each place in its record."""
         if not quotes.size:
             return np.zeros(places.size, np.bool_)
-        found = np.searchsorted(quotes, places) % 2 == 1
+        found: NDArray[np.bool_] = np.searchsorted(quotes, places) % 2 == 1
         return found ^ shift[np.searchsorted(ends, places)] if shift.any() else found
 
     marks = np.flatnonzero(text == rule.delimiter[0])
