@@ -98,7 +98,7 @@ class FileSource:
         return Fetched(self.columns, schema, lambda: self._read(schema))
 
     def count_lines(self) -> tuple[int | None, int]:
-        """The lines of text files, records or not, and those that leave a quote open; None for other files."""
+        """The lines of text files, records or not, and those that leave a quote open; else None."""
         paths = self.paths if self.format == "csv" else ()
         found = [each for path in paths if (each := count_lines(path, self.delimiter, self.quoting))]
         return sum(lines for lines, _ in found) if found else None, sum(quotes for _, quotes in found)

@@ -113,8 +113,8 @@ class _Rule:
             return breaks
         quotes = np.flatnonzero(text == _QUOTE)
         if not _misplaced_quotes(text, quotes, np.arange(quotes.size) % 2 == 1, self.delimiter[0]).size:
-            breaks = breaks[np.searchsorted(quotes, breaks) % 2 == 0]
-            return breaks
+            outside: NDArray[np.bool_] = np.searchsorted(quotes, breaks) % 2 == 0
+            return breaks[outside]
         ends, place = [], 0
         while (found := self.record.match(block, place)) and found[1]:
             place = found.end()
