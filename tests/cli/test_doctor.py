@@ -84,6 +84,18 @@ def test_what_lies_beyond_a_range_or_bounds_is_counted(tmp_path):
     assert (day["unread"], day["advice"]) == (12, 'format = "%m/%d/%Y" reads 12 of them')
 
 
+def test_months_without_a_day_are_advised(tmp_path):
+    (tmp_path / "t.csv").write_text("seen\n2019-01\n2019-02\n")
+    columns = {"month": {"from": "seen", "period": "month"}}
+    found = []
+    for form in ({}, {"format": "%Y-%m"}):
+        columns["month"] |= form
+        (tmp_path / "sfumato.toml").write_text(project_text(columns, source="t.csv"))
+        ((month,),) = [each["columns"] for each in json.loads(run(tmp_path, "--json").stdout)["tables"]]
+        found.append((month["unread"], month["inside"], month["advice"]))
+    assert found == [(2, 0, 'format = "%Y-%m" reads 2 of them'), (0, 2, "")]
+
+
 def test_every_output_says_that_it_is_internal(folder):
     done = run(folder)
     assert "INTERNAL" in done.stdout
@@ -91,15 +103,42 @@ def test_every_output_says_that_it_is_internal(folder):
     run(folder, "nothing", code=2)
 
 
+def write_regions(folder, lines, *, more=""):
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    columns = {"region": {"values": ["a", "b", "c"]}}
+    (folder / "sfumato.toml").write_text(project_text(columns, source="t.csv", more=more))
+
+
 def test_lines_that_are_no_record_are_counted(tmp_path):
     lines = ["region", *["a"] * 40, '"b', *["c"] * 9]
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.csv"\nunit = "row"\n'
-        '[tables.t.columns]\nregion = { values = ["a", "b", "c"] }\n'
-    )
-    found = run_main("doctor", cwd=tmp_path).stdout
+    write_regions(tmp_path, lines, more='quoting = "multiline"')
+    found = run(tmp_path).stdout
     assert "40 records" in found
     assert "50 lines after the header, 10 more than records" in found
-    (tmp_path / "t.csv").write_text("\n".join(lines[:41]) + "\n\n")
-    assert "lines after the header" not in run_main("doctor", cwd=tmp_path).stdout
+    write_regions(tmp_path, [*lines[:41], ""])
+    assert "lines after the header" not in run(tmp_path).stdout
+
+
+def test_lines_that_leave_a_quote_open_are_counted_and_advised(tmp_path):
+    write_regions(tmp_path, ["region", "a", '"b', 'c"', '12" pipe', '"a"'])
+    (table,) = json.loads(run(tmp_path, "--json").stdout)["tables"]
+    assert (table["lines"], table["records"], table["open_quotes"]) == (5, 5, 1)
+    found = run(tmp_path).stdout
+    assert "1 lines open a quote" in found
+    assert 'quoting = "multiline"' in found
+    write_regions(tmp_path, ["region", '"b', 'c"'], more='quoting = "none"')
+    assert "open a quote" not in run(tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("unit", "lines"), [("row", ["region", "a,", "b,"]), ("p", ["region,p", "a,", "b,"])]
+)
+def test_a_table_of_which_no_record_counts_is_no_success(tmp_path, unit, lines):
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    facts = {} if unit == "row" else {"max_records": 2}
+    columns = {"region": {"values": ["a", "b"]}}
+    (tmp_path / "sfumato.toml").write_text(project_text(columns, source="t.csv", unit=unit, **facts))
+    for arguments in ((), ("--json",)):
+        done = run(tmp_path, *arguments, code=1)
+        assert "NO RECORD COUNTS of t" in done.stderr
+        assert done.stdout

@@ -25,7 +25,8 @@ from sfumato.schema import read_project
 def write_project(folder, table, *, source="t.parquet", most=3):
     folder.mkdir()
     columns = {"g": {"values": ["a", "b", "c"]}}
-    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000)
+    more = 'quoting = "multiline"' if source.endswith(".csv") else ""
+    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000, more=more)
     if isinstance(table, bytes):
         (folder / source).write_bytes(table)
     else:

@@ -89,6 +89,13 @@ def test_values_come_from_a_file(tmp_path):
     assert parse_column("c", {"values_file": "zips.csv"}, folder=tmp_path).labels == ("01", "20")
 
 
+@pytest.mark.parametrize("header", ["region", "Region_Code", "value"])
+def test_a_header_of_a_values_file_is_no_value(tmp_path, header):
+    (tmp_path / "regions.csv").write_text(f"{header}\nnorth\nsouth\n")
+    column = parse_column("region", {"from": "region_code", "values_file": "regions.csv"}, folder=tmp_path)
+    assert column.labels == ("north", "south")
+
+
 def test_a_missing_or_broken_values_file_is_named(tmp_path):
     with pytest.raises(SchemaError, match=r"gone\.csv"):
         parse_column("c", {"values_file": "gone.csv"}, folder=tmp_path)

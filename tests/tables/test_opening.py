@@ -5,9 +5,12 @@ import json
 import zipfile
 from xml.sax.saxutils import escape
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.errors import SourceError
 from sfumato.tables import read_table
 from sfumato.tables.opening import LONGEST_RECORD, open_text
@@ -90,8 +93,10 @@ def test_every_format_gives_the_same_records(name, tmp_path):
     assert read_table(path, side="table").to_pylist() == ROWS
     assert read_table(path, side="table", columns=["fee"]).column_names == ["fee"]
     # And where records are counted; the noise of epsilon 1000 is none.
+    quoting = 'quoting = "multiline"' if "csv" in name else ""
     (tmp_path / "sfumato.toml").write_text(
         f'[budget]\nepsilon = 5000\n[tables.t]\nsource = "{name}"\nunit = "person"\nmax_records = 1\n'
+        f"{quoting}\n"
         '[tables.t.columns]\nregion = { values = ["Süd", "north, old", "a \\"b\\"\\nc"] }\n'
         'born = { period = "year", range = [1999, 2002] }\nfee = { bounds = [0, 20] }\n'
     )
@@ -123,13 +128,13 @@ def test_lines_are_read_each_by_itself(tmp_path):
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
     with open_text(path, names=("a", "b")) as file:
-        spelled = file.read().decode()
+        spelled = file.read().decode(errors="surrogatepass")
     assert spelled.splitlines() == [
         '"a","b"',
         '"1.50","true"',
         '"12345678901234567890123",""',
         '"",""',
-        '"?x","false"',
+        '"\ud800x","false"',
         '"","last"',
     ]
 
@@ -232,7 +237,7 @@ def test_damaged_files_and_other_encodings_are_refused_before_a_charge(name, tmp
         (tmp_path / name).write_bytes(b"PK no archive")
     else:
         write_as(tmp_path, name)
-    message = "cannot be read as zip" if name == "t.zip" else "leave encoding out"
+    message = "cannot be read as zip" if name == "t.zip" else "leave encoding and quoting out"
     with pytest.raises(SourceError, match=message):
         curator.release(recipe, epsilon=1)
     assert not (tmp_path / "ledger.db").exists()
@@ -269,6 +274,44 @@ def test_a_packed_file_that_is_damaged_behind_its_header_is_refused_before_a_cha
     # What does not fit is refused without a look at the file.
     with pytest.raises(sf.BudgetExceeded):
         spend_on(curator, how, epsilon=3)
+    assert curator.budget().spent == 0
+    path.write_bytes(whole)
+    assert spend_on(curator, how) is not None
+    assert curator.budget().spent == 1
+
+
+def cut_sheet(path):
+    """Leaves an archive whose sums are right, and in it a sheet that breaks off."""
+    with zipfile.ZipFile(path) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    sheet = members["xl/worksheets/s1.xml"]
+    write_zip(path, **members | {"xl/worksheets/s1.xml": sheet[: len(sheet) * 2 // 3]})
+
+
+def spoil_pages(path):
+    """Overwrites pages before the last ones, and leaves the footer."""
+    whole = path.read_bytes()
+    start = pq.ParquetFile(path).metadata.row_group(2).column(1).data_page_offset
+    path.write_bytes(whole[:start] + b"\xff" * 400 + whole[start + 400 :])
+
+
+@pytest.mark.parametrize("how", ["release", "statement"])
+@pytest.mark.parametrize(("name", "spoil"), [("t.xlsx", cut_sheet), ("t.parquet", spoil_pages)])
+def test_a_file_that_is_damaged_where_its_records_stand_is_refused_before_a_charge(
+    name, spoil, how, tmp_path
+):
+    many = [{**ROWS[0], "region": f"{each:04}" * 500} for each in range(1_200)]
+    path = tmp_path / name
+    if name == "t.parquet":
+        pq.write_table(pa.Table.from_pylist(many), path, row_group_size=300)
+    else:
+        write_as(tmp_path, name, many)
+    (tmp_path / "sfumato.toml").write_text(project_text({"fee": {"values": ["7"]}}, source=name, epsilon=2))
+    whole = path.read_bytes()
+    spoil(path)
+    curator = sf.open(tmp_path / "sfumato.toml")
+    with pytest.raises(SourceError, match="is damaged: it cannot be unpacked to its end"):
+        spend_on(curator, how)
     assert curator.budget().spent == 0
     path.write_bytes(whole)
     assert spend_on(curator, how) is not None

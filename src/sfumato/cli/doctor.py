@@ -26,10 +26,17 @@ def doctor(
     fits = [curator.examine(name) for name in ([table] if table else curator.project.tables)]
     if json:
         print_json({"tables": fits})
-        return
-    note("INTERNAL: exact counts of people's records, for their steward. Do not publish them.")
-    for fit in fits:
-        _show(fit)
+    else:
+        note("INTERNAL: exact counts of people's records, for their steward. Do not publish them.")
+        for fit in fits:
+            _show(fit)
+    empty = [fit["table"] for fit in fits if fit["records"] == fit["nobody"]]
+    if empty:
+        note(
+            f"NO RECORD COUNTS of {', '.join(empty)}: whatever is asked would be paid for and answered with "
+            "noise. Compare the header with the records: as many fields, and the unit's column filled"
+        )
+        raise typer.Exit(1)
 
 
 def _show(fit: dict[str, Any]) -> None:
@@ -54,4 +61,9 @@ def _show(fit: dict[str, Any]) -> None:
             f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
             "they hold texts with line breaks, or another number of fields than the header, or stand after a "
             "quote that is never closed, and then they are not read"
+        )
+    if fit["open_quotes"]:
+        say(
+            f"{fit['open_quotes']:,} lines open a quote and do not close it. If fields hold line breaks, say "
+            'quoting = "multiline", or each line counts as a record; if quotes are text, quoting = "none"'
         )

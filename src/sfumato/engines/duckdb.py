@@ -97,7 +97,7 @@ _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residual
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _MOST_CHUNKS = 32
-_SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
+_SEALING = "sealing 2"  # changes with how records are made plain, so that what is kept is made anew
 
 
 class DuckDBEngine(PortableEngine):
@@ -414,8 +414,9 @@ class DuckDBEngine(PortableEngine):
             fetched = self._open(table, described)
             check_unit(table, fetched.columns, where=name_source(table))
             with hide_failures(name_source(table)):
-                lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
-                return replace(examine_table(table, fetched), lines=lines)
+                stored = find_place(table.source) == "file"
+                lines, open_quotes = self._find(table).count_lines() if stored else (None, 0)
+                return replace(examine_table(table, fetched), lines=lines, open_quotes=open_quotes)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.
@@ -589,7 +590,8 @@ class DuckDBEngine(PortableEngine):
         where: Any = {"folder": self._folder, "table": table.name}
         if isinstance(table, PublicTable):
             return find_files(table.source, **where)
-        return find_files(table.source, **where, encoding=table.encoding, names=described_names(table))
+        where |= {"encoding": table.encoding, "quoting": table.quoting}
+        return find_files(table.source, **where, names=described_names(table))
 
 
 def seal_fetched(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:

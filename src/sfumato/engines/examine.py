@@ -54,7 +54,8 @@ class ColumnFit:
 class TableFit:
     """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound.
 
-    Of text files also that of their lines: those that are no record are not seen otherwise.
+    Of text files also that of their lines, since those that are no record are not seen otherwise, and of
+    those that leave a quote open.
     """
 
     name: str
@@ -64,6 +65,7 @@ class TableFit:
     crowded: int
     columns: tuple[ColumnFit, ...]
     lines: int | None = None
+    open_quotes: int = 0
 
     def to_record(self) -> dict[str, Any]:
         """All numbers as a plain record that says what they are."""
@@ -72,6 +74,7 @@ class TableFit:
             "table": self.name,
             "records": self.records,
             "lines": self.lines,
+            "open_quotes": self.open_quotes,
             "nobody": self.nobody,
             "individuals": self.individuals,
             "over_max_records": self.crowded,
@@ -158,7 +161,8 @@ def _examine_column(
 
 def _others(column: Column) -> list[Column]:
     if isinstance(column.domain, Period) or column.calendar is not None or column.dates is not None:
-        return [replace(column, format=each) for each in DATE_FORMATS if each != column.format]
+        # A month alone is no date where others are guessed: 10-11 may be an age.
+        return [replace(column, format=each) for each in (*DATE_FORMATS, "%Y-%m") if each != column.format]
     if isinstance(column.domain, (Bins, IntegerRange)) or column.bounds is not None:
         return [replace(column, decimal="," if column.decimal == "." else ".")]
     return []

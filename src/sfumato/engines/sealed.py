@@ -15,6 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +111,8 @@ def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> p
         return _clean_moments(column)
     if pa.types.is_date(kind):
         return _clean_dates(column)
-    if pa.types.is_decimal(kind) and kind != wanted:
-        column = column.cast(wanted, safe=False)
+    if pa.types.is_decimal(kind):
+        column = _clean_decimals(column).cast(wanted, safe=False)
     return _clean_numbers(column.cast(wanted)) if pa.types.is_floating(wanted) else column
 
 
@@ -289,6 +290,14 @@ def _clean_numbers(column: pa.Array) -> pa.Array:
     odd = np.isnan(values)
     # Adding zero turns the negative zero into zero.
     return _masked(np.clip(values, -most, most) + values.dtype.type(0), column, odd)
+
+
+def _clean_decimals(column: pa.Array) -> pa.Array:
+    """Numbers of more digits than the type has, which DuckDB would take for others, are missing."""
+    kind = column.type
+    least, most = (pa.scalar(Decimal((sign, (9,) * kind.precision, -kind.scale)), kind) for sign in (1, 0))
+    fits = pc.and_(pc.greater_equal(column, least), pc.less_equal(column, most))
+    return pc.if_else(fits, column, pa.scalar(None, kind))
 
 
 def _clean_moments(column: pa.Array) -> pa.Array:

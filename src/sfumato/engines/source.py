@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
 import json
@@ -23,12 +22,17 @@ from sfumato.tables.opening import (
     READABLE,
     TEXT_FILES,
     UNREADABLE,
+    Quoting,
     advise_format,
     count_lines,
     find_delimiter,
+    find_quoting,
     has_lines,
+    has_odd_quote,
     is_spelled,
     read_header,
+    split_fields,
+    unquote,
 )
 from sfumato.tables.write import write_file
 
@@ -81,6 +85,7 @@ class FileSource:
     schema: pa.Schema | None = None
     delimiter: str = ","
     encoding: str = "utf-8"
+    quoting: Quoting | None = None
     relation: str = ""
 
     def fetch(self, wanted: frozenset[str]) -> Fetched:
@@ -96,10 +101,11 @@ class FileSource:
         schema = pa.schema([stored.field(name) for name in names])
         return Fetched(self.columns, schema, lambda: self._read(schema))
 
-    def count_lines(self) -> int | None:
-        """The lines of text files, with records in them or not; None for other files."""
-        found = [count_lines(path) for path in self.paths] if self.format == "csv" else [None]
-        return None if None in found else sum(each for each in found if each is not None)
+    def count_lines(self) -> tuple[int | None, int]:
+        """The lines of text files, records or not, and those that leave a quote open; else None."""
+        paths = self.paths if self.format == "csv" else ()
+        found = [each for path in paths if (each := count_lines(path, self.delimiter, self.quoting))]
+        return sum(lines for lines, _ in found) if found else None, sum(quotes for _, quotes in found)
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
@@ -118,6 +124,7 @@ class FileSource:
                     include=tuple(names),
                     delimiter=self.delimiter,
                     encoding=self.encoding,
+                    quoting=self.quoting,
                 )
                 continue
             with pq.ParquetFile(path) as file:
@@ -138,7 +145,13 @@ class FileSource:
 
 
 def find_files(
-    source: str, *, folder: Path, table: str, encoding: str = "utf-8", names: tuple[str, ...] = ()
+    source: str,
+    *,
+    folder: Path,
+    table: str,
+    encoding: str = "utf-8",
+    quoting: Quoting | None = None,
+    names: tuple[str, ...] = (),
 ) -> FileSource:
     """The files behind `source`, described by their headers and footers alone.
 
@@ -157,7 +170,7 @@ def find_files(
     lowered = source.lower()
     try:
         if lowered.endswith(_PLAIN):
-            return _describe(tuple(paths), name, encoding, names, _file_facts(paths))
+            return _describe(tuple(paths), name, encoding, quoting, names, _file_facts(paths))
     except UNREADABLE as error:  # what Arrow cannot read is a ValueError
         if isinstance(error, SourceError):
             raise
@@ -231,12 +244,17 @@ def _is_plain(path: Path) -> bool:
 
 @lru_cache(maxsize=64)
 def _describe(
-    paths: tuple[Path, ...], name: str, encoding: str, names: tuple[str, ...], _facts: str
+    paths: tuple[Path, ...],
+    name: str,
+    encoding: str,
+    quoting: Quoting | None,
+    names: tuple[str, ...],
+    _facts: str,
 ) -> FileSource:
     """The files described; one statement asks many times, and the facts change when a file does."""
     if paths[0].name.lower().endswith(".parquet"):
         return _refuse_twins(_describe_parquet(paths, name), name)
-    return _refuse_twins(_describe_csv(paths, name, encoding, names), name)
+    return _refuse_twins(_describe_csv(paths, name, encoding, quoting, names), name)
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:
@@ -330,10 +348,16 @@ def _as_double(name: str) -> str:
     return f"CAST({quote_name(name)} AS DOUBLE) AS {quote_name(name)}"
 
 
-def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tuple[str, ...]) -> FileSource:
-    if encoding != "utf-8" and any(map(is_spelled, paths)):
-        raise SourceError(f"{name}: JSON lines and .xlsx files are UTF-8; leave encoding out")
-    headers = [read_header(path, encoding=encoding, names=given) for path in paths]
+def _describe_csv(
+    paths: tuple[Path, ...], name: str, encoding: str, quoting: Quoting | None, given: tuple[str, ...]
+) -> FileSource:
+    if (encoding != "utf-8" or quoting) and any(map(is_spelled, paths)):
+        raise SourceError(f"{name}: JSON lines and .xlsx files are UTF-8; leave encoding and quoting out")
+    kinds = [find_quoting(path, quoting) for path in paths]
+    headers = [
+        read_header(path, encoding=encoding, names=given, quoting=kind)
+        for path, kind in zip(paths, kinds, strict=True)
+    ]
     first = headers[0]
     if first is None:
         raise SourceError(
@@ -344,10 +368,16 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tupl
             f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
         )
     delimiter = find_delimiter(first, paths[0])
-    names = next(csv.reader([first], delimiter=delimiter), [])
-    if not names and has_lines(paths[0]):
+    fields = split_fields(first.encode(), delimiter.encode(), kinds[0])
+    if any(has_odd_quote(each, kinds[0]) for each in fields):
+        raise SourceError(
+            f'{name}: a quote in its header is not closed where the name ends; say quoting = "multiline" if '
+            'names hold line breaks, "none" if quotes are plain text, or rename that column'
+        )
+    names = [unquote(each).decode() if kinds[0] != "none" else each.decode() for each in fields]
+    if not first and has_lines(paths[0]):
         raise SourceError(f'{name}: no line of it is a JSON object, such as {{"age": 61}}')
-    if not names or len(set(names)) != len(names) or not all(names):
+    if len(set(names)) != len(names) or not all(names):
         raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")
     if any(header != first for header in headers):
         raise SourceError(f"{name}: its files do not have the same header")
@@ -357,13 +387,22 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tupl
         columns=dict.fromkeys(names, Stored("text", is_identifier=True)),
         delimiter=delimiter,
         encoding=encoding,
+        quoting=quoting,
     )
 
 
 def _name_fault(names: list[str]) -> str:
     """Which columns lack a name of their own, by place: a file without a header has records for names."""
     faults = [place for place, each in enumerate(names, start=1) if not each or names.index(each) < place - 1]
-    return f"; column {', '.join(map(str, faults[:5]))} of {len(names)} has none" if faults else ""
+    if not faults:
+        return ""
+    remedy = ""
+    if faults == [len(names)] and not names[-1]:
+        # Records are not looked at, so that either may be right.
+        remedy = (
+            ": the line ends with a separator. If records do, too, name that last column; if not, take it off"
+        )
+    return f"; column {', '.join(map(str, faults[:5]))} of {len(names)} has none{remedy}"
 
 
 def describe_stored(kind: pa.DataType) -> Stored:

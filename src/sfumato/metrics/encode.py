@@ -218,7 +218,9 @@ def encode_wide(
 def stored_names(truth: TableLike, *, table: Table) -> list[str]:
     """The names of the columns that `truth` has, without reading its records if it is a file."""
     if isinstance(truth, (str, Path)):
-        found = find_files(str(truth), folder=Path(), table=table.name, encoding=table.encoding)
+        found = find_files(
+            str(truth), folder=Path(), table=table.name, encoding=table.encoding, quoting=table.quoting
+        )
         return list(found.columns)
     return list(read_side(truth, side="truth").column_names)
 
@@ -289,7 +291,9 @@ def _code_records(
     named = {name: table.column(name) for name in coded_names}
     used = [*(name for column in named.values() for name in column.stored), *extra]
     if isinstance(records, (str, Path)):
-        source = find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
+        source = find_files(
+            str(records), folder=Path(), table=table.name, encoding=table.encoding, quoting=table.quoting
+        )
         stored, fetch = source.columns, source.fetch
     else:
         found = read_side(records, side=side)

@@ -40,7 +40,7 @@ EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
 
 # How a table is read, and from where: what may change from one period of a series to the next.
-_READING = ("source", "encoding", "text_limit")
+_READING = ("source", "encoding", "quoting", "text_limit")
 
 FILE_KEYS = ("public", "guide", "asked", "tree")
 """The options of recipes that may name a file, which is read as public."""

@@ -312,7 +312,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         if folder is None or not isinstance(spec["values_file"], str):
             raise SchemaError("values_file must be the name of a file, relative to the project file")
         path = folder / spec["values_file"]
-        values, sha256 = _read_values(path, name)
+        values, sha256 = _read_values(path, [name, *([stored] if isinstance(stored, str) else stored)])
         origin = f"{path.name} (sha256 {sha256})"
         spec = {**spec, "values_file": values}
     dates, calendar = _parse_dates(spec), spec.get("period")
@@ -425,7 +425,7 @@ def _flag(spec: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _read_values(path: Path, name: str) -> tuple[tuple[Label, ...], str]:
+def _read_values(path: Path, names: list[str]) -> tuple[tuple[Label, ...], str]:
     """The first field of every line, without a header line that names the column, and the file's digest."""
     try:
         content = read_regular(path, most=MOST_TEXT)
@@ -438,7 +438,13 @@ def _read_values(path: Path, name: str) -> tuple[tuple[Label, ...], str]:
         entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
     except (csv.Error, UnicodeDecodeError) as error:
         raise SchemaError(f"values_file {path.name!r} cannot be read ({type(error).__name__})") from None
-    if entries and entries[0].lower() in (name.lower(), "value", "values", "code", "codes"):
+    if entries and entries[0].lower() in (
+        *(str(each).lower() for each in names),
+        "value",
+        "values",
+        "code",
+        "codes",
+    ):
         entries = entries[1:]
     if entries and all(_is_plain_integer(entry) for entry in entries):
         return tuple(int(entry) for entry in entries), sha256

@@ -50,6 +50,7 @@ _KEYS = (
     "rules",
     "public",
     "encoding",
+    "quoting",
     "text_limit",
     "sealed",
     "references",
@@ -178,7 +179,8 @@ class Table:
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
     `rules` are conditions that no record meets, and what holds for every record.
 
-    A text file is in `encoding`. Texts longer than `text_limit` characters are cut there. What was read is
+    A text file is in `encoding`, and quotes mean in it what `quoting` says, by default what they mean in
+    files of such a name. Texts longer than `text_limit` characters are cut there. What was read is
     kept, `sealed` in memory or in a private file, for the next question. With a `reference`, the individual
     of a record is that of a row of another table, and its unit has the name that it has there.
     """
@@ -191,6 +193,7 @@ class Table:
     impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
     rules: tuple[Rule, ...] = ()
     encoding: str = "utf-8"
+    quoting: Literal["line", "multiline", "none"] | None = None
     text_limit: int = 1000
     sealed: Literal["memory", "file"] = "memory"
     reference: Reference | None = None
@@ -204,6 +207,8 @@ class Table:
             raise SchemaError(f"table {self.name!r}: sealed must be 'memory' or 'file'")
         if self.encoding not in _ENCODINGS:
             raise SchemaError(f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}")
+        if self.quoting not in (None, "line", "multiline", "none"):
+            raise SchemaError(f"table {self.name!r}: quoting must be 'line', 'multiline' or 'none'")
         name = f"table {self.name!r}: text_limit"
         limit = parse_whole(self.text_limit, name=name, high=_LONGEST_TEXT, error=SchemaError)
         object.__setattr__(self, "text_limit", limit)
@@ -250,7 +255,7 @@ class Table:
         parts = listed if isinstance(listed, tuple) else (listed,)
         read = {
             "of": [self.name, column.name],  # which might run together below
-            "texts": [self.encoding, self.text_limit],
+            "texts": [self.encoding, self.quoting, self.text_limit],
             "kinds": [type(column.domain).__name__, *(type(each).__name__ for each in parts)],
             "spec": {key: value for key, value in column_spec(column).items() if key not in _NO_AXIS},
         }
@@ -345,6 +350,7 @@ def parse_table(
         impossible=impossible,
         rules=rules,
         encoding=spec.get("encoding", "utf-8"),
+        quoting=spec.get("quoting"),
         text_limit=spec.get("text_limit", 1000),
         sealed=spec.get("sealed", "memory"),
         reference=reference,
@@ -389,6 +395,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         **({"impossible": impossible} if impossible else {}),
         **({"rules": rules} if rules else {}),
         **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
+        **({"quoting": table.quoting} if table.quoting is not None else {}),
         **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
         **({} if table.reference is None else {"references": _reference_spec(table.reference)}),
     }

@@ -12,15 +12,19 @@ import csv
 import gzip
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Literal
 from xml.etree.ElementTree import ParseError
 
 from sfumato.errors import SourceError
+
+Quoting = Literal["line", "multiline", "none"]
+"""What a quote at the start of a field opens: the field in its line, also beyond it, or nothing."""
 
 LONGEST_RECORD = 2**20
 """The most bytes of a record, and of a header line."""
@@ -34,6 +38,9 @@ UNREADABLE = (OSError, EOFError, ValueError, KeyError, csv.Error, zlib.error, zi
 """What is raised where a file is damaged, or is not what its name says."""
 
 READABLE = ".parquet, .csv, .tsv or .jsonl (also with .gz), .zip or .xlsx"
+
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""Halves of surrogate pairs in JSON; in a line that is not UTF-8 they might be taken for its bytes."""
 
 _ADVICE = {
     ("xls", "xlsm", "xlsb", "ods"): "open it in a spreadsheet and save the sheet as .xlsx or CSV (UTF-8)",
@@ -59,8 +66,10 @@ def advise_format(name: str) -> str:
     return next(found, "save it as one of these").replace("NAME", name.replace("\\", "/").rsplit("/", 1)[-1])
 
 
-def read_header(path: Path, *, encoding: str, names: tuple[str, ...] = ()) -> str | None:
-    """The first line of a text file without its end; None if it is longer than a record may be.
+def read_header(
+    path: Path, *, encoding: str, names: tuple[str, ...] = (), quoting: Quoting = "multiline"
+) -> str | None:
+    """The first record of a text file without its end; None if it is longer than a record may be.
 
     `names` are as for `open_text`.
     """
@@ -70,7 +79,7 @@ def read_header(path: Path, *, encoding: str, names: tuple[str, ...] = ()) -> st
         text = decoder.decode(file.read(LONGEST_RECORD)).removeprefix("\ufeff")
     start = 0
     while (stop := text.find("\n", start)) >= 0:
-        if text.count('"', 0, stop) % 2 == 0:
+        if quoting != "multiline" or text.count('"', 0, stop) % 2 == 0:
             return text[:stop].removesuffix("\r")
         start = stop + 1
     return text if len(text) < LONGEST_RECORD else None
@@ -83,6 +92,49 @@ def find_delimiter(header: str, path: Path) -> str:
     ';'
     """
     return "," if is_spelled(path) else max(",;\t|", key=header.count)
+
+
+def find_quoting(path: Path, declared: Quoting | None = None) -> Quoting:
+    """What quotes mean in the text file at `path`: what is declared, or what they mean in its format.
+
+    >>> find_quoting(Path("people.csv.gz")), find_quoting(Path("people.tsv")), find_quoting(Path("a.xlsx"))
+    ('line', 'none', 'multiline')
+    """
+    if is_spelled(path):
+        return "multiline"
+    return declared or ("none" if _inner_name(path).endswith(".tsv") else "line")
+
+
+def split_fields(record: bytes, delimiter: bytes, quoting: Quoting) -> list[bytes]:
+    """The fields of a record as they stand there; a quote that is not closed in it is text.
+
+    >>> split_fields(b'1,"a, b",2" pipe,"c', b",", "line")
+    [b'1', b'"a, b"', b'2" pipe', b'"c']
+    """
+    return _field_pattern(delimiter, quoted=quoting != "none").findall(record)
+
+
+def unquote(field: bytes) -> bytes:
+    """What a field says that stands between quotes; any other as it is.
+
+    >>> unquote(b'"a ""b"" c"'), unquote(b'2"')
+    (b'a "b" c', b'2"')
+    """
+    quoted = len(field) > 1 and field[:1] == field[-1:] == b'"'
+    return field[1:-1].replace(b'""', b'"') if quoted else field
+
+
+def has_odd_quote(field: bytes, quoting: Quoting) -> bool:
+    """Whether a field has a quote that may be read as opening one, and stands elsewhere than around it."""
+    odd = field[:1] == b'"' if quoting == "line" else quoting != "none" and b'"' in field
+    return odd and not re.fullmatch(rb'"(?:[^"]++|"")*+"', field)
+
+
+@lru_cache(maxsize=16)
+def _field_pattern(delimiter: bytes, *, quoted: bool) -> re.Pattern[bytes]:
+    mark = re.escape(delimiter)
+    field = rb'"(?:[^"]++|"")*+"[^%b]*+|[^%b]*+' % (mark, mark) if quoted else rb"[^%b]*+" % mark
+    return re.compile(rb"(?:\A|%b)(%b)" % (mark, field))
 
 
 def has_lines(path: Path) -> bool:
@@ -109,31 +161,59 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     return _stream(_spell_lines(file, names), file) if has_lines(path) else file
 
 
-def count_lines(path: Path) -> int | None:
-    """The lines that hold something, without a header; None for a sheet, which has none."""
+def count_lines(path: Path, delimiter: str, quoting: Quoting | None) -> tuple[int, int] | None:
+    """The lines that hold something, without a header, and those that leave a quote open; None for a sheet.
+
+    Only where a record is a line and has quotes, one may be left open.
+    """
     if path.name.lower().endswith(".xlsx"):
         return None
+    lines, open_quotes, plain = 0, 0, find_quoting(path, quoting) != "line"
     with _unpack(path) as file:
-        lines = sum(not line.isspace() for line in file)
-    return lines if has_lines(path) else max(0, lines - 1)
+        for line in file:
+            lines += not line.isspace()
+            if plain or line.count(b'"') % 2 == 0:
+                continue
+            fields = split_fields(line.rstrip(b"\r\n"), delimiter.encode(), "line")
+            open_quotes += any(has_odd_quote(field, "line") for field in fields)
+    return lines if has_lines(path) else max(0, lines - 1), open_quotes
 
 
 def is_packed(path: Path) -> bool:
     """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
-    return path.name.lower().endswith((".gz", ".zip", ".xlsx"))
+    return path.name.lower().endswith((".gz", ".zip", ".xlsx", ".parquet"))
 
 
 def check_whole(path: Path) -> None:
-    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told."""
+    """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told.
+
+    Privacy: a program that writes such a file spells whatever records hold such that it is read again. So
+    whether it is whole is a fact of the file, and the same for every content; all of it is looked at.
+    """
     status = path.stat()
     _check_whole(path, status.st_size, status.st_mtime_ns)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def _check_whole(path: Path, _size: int, _changed: int) -> None:
-    """Unpacks a file up to the sum that it ends with; once, since it is asked before every charge."""
+    """Unpacks a file up to its end; once, since it is asked before every charge."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow.types import is_nested
+
+    from sfumato.tables.sheet import spell_sheet
+
     try:
+        if path.name.lower().endswith(".parquet"):
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                plain = [each.name for each in file.schema_arrow if not is_nested(each.type)]
+                for _ in file.iter_batches(batch_size=2**17, columns=plain):
+                    pass
+            return
         if path.name.lower().endswith(".xlsx"):
+            # Its sums may be right and its sheet cut before it was packed.
+            for _ in spell_sheet(path):
+                pass
             with zipfile.ZipFile(path) as archive:
                 pieces = [archive.open(each) for each in archive.namelist()]
         else:
@@ -142,7 +222,7 @@ def _check_whole(path: Path, _size: int, _changed: int) -> None:
             with piece:
                 while piece.read(2**20):
                     pass
-    except UNREADABLE as error:
+    except (*UNREADABLE, pa.ArrowException) as error:
         raise SourceError(
             f"{path.name!r} is damaged: it cannot be unpacked to its end ({type(error).__name__}); copy it "
             "again, or save it again where it comes from"
@@ -189,9 +269,20 @@ def _spell_lines(file: IO[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
     if names:
         yield _spell_record(names)
     for line in _read_lines(file):
+        # What is no UTF-8 is kept as bytes that are none, so that names that differ in it stay apart.
+        errors = "surrogatepass"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            if _HALVES.search(line):
+                continue
+            errors = "surrogateescape"
+            text = line.decode("utf-8", errors)
         try:
             # Numbers as they are written: what a float would make of one depends on nobody's description.
-            found = json.loads(line, parse_float=str, parse_int=str, parse_constant=lambda _: None)
+            found = json.loads(
+                text.removeprefix("\ufeff"), parse_float=str, parse_int=str, parse_constant=lambda _: None
+            )
         except (ValueError, RecursionError):
             continue
         if not isinstance(found, dict):
@@ -199,15 +290,15 @@ def _spell_lines(file: IO[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
         if not names:
             names = tuple(found)
             yield _spell_record(names)
-        yield _spell_record(_spell_value(found.get(name)) for name in names)
+        yield _spell_record((_spell_value(found.get(name)) for name in names), errors)
 
 
-def _read_lines(file: IO[bytes]) -> Iterator[str]:
+def _read_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines, but for those that are longer than a record may be."""
     short = True
     while piece := file.readline(LONGEST_RECORD):
         if short and (piece.endswith(b"\n") or len(piece) < LONGEST_RECORD):
-            yield piece.decode("utf-8", "replace").removeprefix("\ufeff")
+            yield piece
         short = piece.endswith(b"\n")
 
 
@@ -218,9 +309,9 @@ def _spell_value(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _spell_record(values: Iterable[str]) -> bytes:
+def _spell_record(values: Iterable[str], errors: str = "surrogatepass") -> bytes:
     quoted = ['"' + value.replace('"', '""') + '"' for value in values]
-    return (",".join(quoted) + "\n").encode("utf-8", "replace")
+    return (",".join(quoted) + "\n").encode("utf-8", errors)
 
 
 def _stream(pieces: Iterator[bytes], file: IO[bytes] | None = None) -> BinaryIO:
