@@ -13,8 +13,7 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +35,7 @@ from sfumato.serve.clock import next_reply
 from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.state import Role, State, User, Verifier
+from sfumato.serve.turns import Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +63,7 @@ _FAILED = "the statement could not be answered; nothing was spent. The server's 
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
 _MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
+_MOST_ANSWERED = 10_000  # statements that are known to be stored
 _LONGEST_NAME = 64  # one more than a name may have
 
 
@@ -107,7 +108,11 @@ class Service:
         self.state = state
         self.curator = curator
         self._log = log
-        self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="sfumato-ask")
+        # One lane for what reads records and other long work, one for what is stored or known already.
+        most = max(1, settings.workers - 1)
+        self._long = Turns(settings.workers, each=most, name="sfumato-ask")
+        self._quick = Turns(settings.workers, each=most, name="sfumato-tell")
+        self._answered: dict[str, None] = {}
         self._running: set[asyncio.Future[Any]] = set()
         self._asked: dict[str, deque[float]] = {}
         self._failed: dict[str, deque[float]] = {}
@@ -196,7 +201,8 @@ class Service:
         """Names and types of an answer's columns; reads nothing and spends nothing."""
         self.admit(user, "describe")
         return await self.run(
-            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types))
+            user,
+            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types)),
         )
 
     async def explain(
@@ -204,7 +210,7 @@ class Service:
     ) -> dict[str, Any]:
         """What a statement would cost and err, and whether it is paid for already; spends nothing."""
         self.admit(user, "explain")
-        return await self.run(lambda: self._explain(user, text, epsilon, tuple(parameters)))
+        return await self.run(user, lambda: self._explain(user, text, epsilon, tuple(parameters)))
 
     async def ask(
         self,
@@ -225,11 +231,14 @@ class Service:
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
         stages: list[str] = []  # none until something is charged
+        ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
 
-        def work() -> Reply | SfumatoError:
+        def work(*, stored: bool = False) -> Reply | SfumatoError | None:
+            limited = replace(ask, at_most=Fraction(0)) if stored else ask
             try:
-                ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
-                return self._buy(ask, started=time.monotonic(), progress=stages.append)
+                return self._buy(limited, started=time.monotonic(), progress=stages.append)
+            except BudgetExceeded as error:
+                return None if stored else error
             except SourceError as error:
                 return self._hide(error)
             except SfumatoError as error:
@@ -238,32 +247,41 @@ class Service:
                 self.note("error", user.name, kind=type(error).__name__)
                 return ChargeKept(_KEPT) if stages else SfumatoError(_FAILED)
 
-        reply = await self.run(work)
-        self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
+        reply = None
+        if ask.digest in self._answered:  # and stored, unless the table was replaced
+            reply = await self.run(user, lambda: work(stored=True))
+        if reply is None:
+            reply = await self.run(user, work, long=True)
+        assert reply is not None
+        self._count_reply(user, reply, time.monotonic() - begun, ask.digest[:16])
         if isinstance(reply, SfumatoError):
             raise reply
+        if not reply.public and "within" not in text.lower():  # which may buy a better answer each time
+            self._answered[ask.digest] = None
+            if len(self._answered) > _MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
         return reply
 
     async def budget(self, user: User) -> dict[str, Any]:
         """What the project and the person may spend, have spent and have left, as exact numbers in text."""
         self.admit(user, "budget")
-        return await self.run(lambda: self._budget(user))
+        return await self.run(user, lambda: self._budget(user))
 
     async def tables(self, user: User) -> list[dict[str, Any]]:
         """The tables of the project: public facts of the project file, and names and kinds of columns."""
         self.admit(user, "tables")
-        return await self.run(lambda: describe_tables(self.curator))
+        return await self.run(user, lambda: describe_tables(self.curator))
 
     async def history(self, user: User) -> list[dict[str, Any]]:
         """The charges of a person, or of everybody for a steward, the newest first."""
         self.admit(user, "history")
         mine = None if user.role == "steward" else user.name
-        return await self.run(lambda: list_charges(self.curator, mine))
+        return await self.run(user, lambda: list_charges(self.curator, mine))
 
     async def ledger(self, user: User) -> list[dict[str, Any]]:
         """All charges, the newest first."""
         self.admit(user, "ledger")
-        return await self.run(lambda: list_charges(self.curator, None))
+        return await self.run(user, lambda: list_charges(self.curator, None))
 
     # Releases
 
@@ -271,7 +289,7 @@ class Service:
         """What a release of `recipe`, the text of its file, would ask, cost and err."""
         self.admit(user, "check")
         trusted = user.role == "steward"
-        return (await self.run(lambda: self._jobs.check(recipe, files=trusted))).to_record()
+        return (await self.run(user, lambda: self._jobs.check(recipe, files=trusted), long=True)).to_record()
 
     async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
         """The job that makes the release `name`; what costs too much for one person alone waits."""
@@ -297,7 +315,7 @@ class Service:
                 )
             return number, waits
 
-        number, waits = await self.run(add)
+        number, waits = await self.run(user, add, long=True)
         self.note("release", user.name, job=number, outcome="waits" if waits else "begun")
         if not waits:
             self._jobs.start(number)
@@ -310,7 +328,7 @@ class Service:
     async def jobs(self, user: User) -> list[dict[str, Any]]:
         """The jobs of a person, or of everybody for a steward."""
         self.admit(user, "jobs")
-        found = await self.run(self._jobs.records)
+        found = await self.run(user, self._jobs.records)
         return [job for job in found if user.role == "steward" or job["person"] == user.name]
 
     async def job(self, user: User, number: int) -> dict[str, Any]:
@@ -329,41 +347,41 @@ class Service:
     async def releases(self, user: User) -> list[dict[str, Any]]:
         """What is released: for each its table, its recipe, its cost and its files."""
         self.admit(user, "releases")
-        return await self.run(self._jobs.describe)
+        return await self.run(user, self._jobs.describe)
 
     async def release_file(self, user: User, name: str, file: str) -> Path:
         """The path of one file of a release."""
         self.admit(user, "releases")
-        return await self.run(lambda: self._jobs.file(name, file))
+        return await self.run(user, lambda: self._jobs.file(name, file))
 
     async def report_page(self, user: User, name: str) -> bytes:
         """The report on a release: one page of HTML."""
         self.admit(user, "releases")
-        return await self.run(lambda: self._jobs.report(name))
+        return await self.run(user, lambda: self._jobs.report(name), long=True)
 
     async def ask_release(self, user: User, name: str, text: str) -> pa.Table:
         """The answer of a released model, which is public: it costs nothing."""
         self.admit(user, "ask a release")
-        return await self.run(lambda: self._jobs.ask(name, text))
+        return await self.run(user, lambda: self._jobs.ask(name, text), long=True)
 
     async def predict(self, user: User, name: str, rows: str) -> pa.Table:
         """What a released model expects of new rows, given as CSV: free, and nothing of them is kept."""
         self.admit(user, "ask a release")
-        return await self.run(lambda: self._jobs.predict(name, rows))
+        return await self.run(user, lambda: self._jobs.predict(name, rows), long=True)
 
     # People and approvals
 
     async def users(self, user: User) -> list[dict[str, Any]]:
         """Everybody, with their share and what they spent."""
         self.admit(user, "users")
-        return await self.run(lambda: list_users(self.state, self.curator))
+        return await self.run(user, lambda: list_users(self.state, self.curator))
 
     async def add_user(
         self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
     ) -> str:
         """A new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
         self.admit(user, "users")
-        token = await self.run(lambda: add_user(self.state, self.curator, name, role, share, password))
+        token = await self.run(user, lambda: add_user(self.state, self.curator, name, role, share, password))
         self.note("add user", user.name, about=name, role=role)
         return token
 
@@ -372,33 +390,35 @@ class Service:
         self.admit(user, "users")
         if name == user.name:
             raise AccessDenied("nobody removes themselves; ask another steward")
-        await self.run(lambda: self.state.remove_user(name))
+        await self.run(user, lambda: self.state.remove_user(name))
         self.note("remove user", user.name, about=name)
 
     async def new_token(self, user: User, name: str) -> str:
         """A token in place of the one that a person had; everybody may renew their own."""
         if name != user.name:
             self.admit(user, "users")
-        token = await self.run(lambda: self.state.new_token(name))
+        token = await self.run(user, lambda: self.state.new_token(name))
         self.note("new token", user.name, about=name)
         return token
 
     async def set_share(self, user: User, name: str, share: object) -> None:
         """Another share for a person; None lets them spend whatever is there."""
         self.admit(user, "users")
-        await self.run(lambda: self.curator.set_share(name, share))
+        await self.run(user, lambda: self.curator.set_share(name, share))
         self.note("share", user.name, about=name)
 
     async def approvals(self, user: User) -> list[dict[str, Any]]:
         """What waits for a steward and what was decided, the newest first; others see their own."""
         self.admit(user, "history")
-        found = await self.run(self.state.approvals)
+        found = await self.run(user, self.state.approvals)
         return [each for each in found if user.role == "steward" or each["person"] == user.name]
 
     async def decide(self, user: User, number: int, *, approve: bool) -> dict[str, Any]:
         """Approves or refuses what waits; the person may then buy it once."""
         self.admit(user, "approvals")
-        decided = await self.run(lambda: self.state.decide(number, approve=approve, decided_by=user.name))
+        decided = await self.run(
+            user, lambda: self.state.decide(number, approve=approve, decided_by=user.name)
+        )
         self.note("decide", user.name, number=number, outcome=decided["status"])
         if decided["kind"] == "release":
             job = int(decided["digest"].removeprefix("job "))
@@ -425,10 +445,13 @@ class Service:
             raise TooManyRequests("too many requests in a minute; wait a little")
         recent.append(time.monotonic())
 
-    async def run(self, work: Callable[[], Done]) -> Done:
-        """What `work` gives, run in a worker; it goes on to its end if whoever waits for it leaves."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._workers, work)
+    async def run(self, user: User | None, work: Callable[[], Done], *, long: bool = False) -> Done:
+        """What `work` of a person gives, in their turn; it goes on to its end if who waits for it leaves.
+
+        What is `long` reads records or computes for a while, and holds up nothing else.
+        """
+        turns = self._long if long else self._quick
+        future = asyncio.wrap_future(turns.submit("" if user is None else user.name, work))
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         # An error that nobody waits for any more is no event of the loop's.
@@ -464,7 +487,8 @@ class Service:
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
         await self._jobs.close()
-        self._workers.shutdown()
+        self._long.close()
+        self._quick.close()
 
     # In workers
 

@@ -294,7 +294,7 @@ async def _tell_health(_: Request) -> Response:
 async def _tell_readiness(request: Request) -> Response:
     service = find_service(request)
     await run_in_threadpool(service.find_user, "")
-    await service.run(service.curator.budget)
+    await service.run(None, service.curator.budget)
     return PlainTextResponse("ready\n")
 
 

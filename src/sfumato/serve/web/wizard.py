@@ -104,7 +104,7 @@ async def _wizard(request: Request) -> Response:
     step, served = field(form, "step"), service.project.tables.get(field(form, "table"))
     try:
         if served is not None:
-            kinds = await service.run(lambda: service.curator.describe_table(served.name))
+            kinds = await service.run(asker.user, lambda: service.curator.describe_table(served.name))
             facts = _read_facts(form, served.source, kinds, name=served.name)
         elif field(form, "source"):
             kinds = await run_in_threadpool(_read_kinds, field(form, "source"), service.project)

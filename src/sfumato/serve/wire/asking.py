@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Reply, Service
     from sfumato.serve.state import User
+    from sfumato.serve.turns import Turns
 
 _T = TypeVar("_T")
 Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
@@ -52,7 +52,7 @@ class Asker:
         user: User,
         database: str,
         settings: SessionSettings,
-        threads: Executor,
+        threads: Turns,
     ) -> None:
         self.spent = Fraction(0)
         self._service = service
@@ -155,8 +155,7 @@ class Asker:
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         async def wait() -> _T:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, partial(work, *arguments))
+            return await asyncio.wrap_future(self._threads.submit(self._user.name, partial(work, *arguments)))
 
         return await self._wait(wait())
 

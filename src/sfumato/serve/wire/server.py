@@ -8,10 +8,10 @@ import ipaddress
 import secrets
 import ssl
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sfumato.serve.turns import Turns
 from sfumato.serve.wire.answers import explain_failure
 from sfumato.serve.wire.asking import Asker
 from sfumato.serve.wire.commands import read_options
@@ -63,7 +63,7 @@ class WireServer:
         self._binding = hash_certificate(certificate) if certificate and tls else None
         self._plain = plain
         self._limits = limits or Limits()
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catalog")
+        self._threads = Turns(4, each=2, name="catalog")
         self._tasks: dict[asyncio.Task[None], Session | None] = {}
         self._keys: dict[int, tuple[bytes, Session]] = {}
         self._stopping = False
@@ -104,7 +104,7 @@ class WireServer:
                 session.stopping = True
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        self._threads.shutdown(wait=False)
+        self._threads.close()
 
     async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str) -> None:
         try:
