@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from fractions import Fraction
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import sfumato as sf
 from helpers.postgres_server import PASSWORD as KEEPER
 from helpers.postgres_server import Server, why_missing
 from helpers.served import Served, add_user, serve
+from sfumato.serve.state import State
 
 psycopg = pytest.importorskip("psycopg", reason="`make engines` installs psycopg")
 
@@ -123,6 +125,31 @@ def test_a_client_that_cancels_is_told_at_once_and_finds_its_answer_later(folder
             rows = connection.execute(COUNT).fetchall()
         assert ask(served.dsn()) == rows
     assert len(charges(folder)) == 1
+
+
+def test_a_new_token_ends_what_the_old_one_opened_on_every_server(folder):
+    state = State(folder / "serve.db")
+    token, own = state.add_user("eve", "analyst"), "a password of her own"
+    state.add_user("ben", "analyst", password=own)
+    with ExitStack() as held:
+        servers = [held.enter_context(serve(folder)) for _ in range(2)]
+        dsns = [served.dsn("eve", password=token) for served in servers]
+        connections = [held.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
+        kept = held.enter_context(psycopg.connect(servers[0].dsn("ben", password=own), autocommit=True))
+        for connection in connections:
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        new = [state.new_token(name) for name in ("eve", "ben")]
+        for connection in connections:
+            with pytest.raises(psycopg.OperationalError, match="log in again"):
+                connection.execute("SELECT 1")
+            assert connection.closed
+        assert ask(servers[1].dsn("eve", password=new[0]), "SELECT 1") == [(1,)]
+        assert kept.execute("SELECT 1").fetchall() == [(1,)]  # opened by what is still his
+        state.remove_user("ben")
+        state.add_user("ben", "steward", password="another password")
+        with pytest.raises(psycopg.OperationalError, match="log in again"):
+            kept.execute("SELECT 1")
+    assert charges(folder) == []
 
 
 def test_public_facts_are_told_by_wire_without_a_charge(folder):

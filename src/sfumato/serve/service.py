@@ -127,9 +127,9 @@ class Service:
 
     # Who asks
 
-    def find_user(self, name: str) -> User | None:
-        """The person called `name`."""
-        return self.state.find_user(name)
+    def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
+        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        return self.state.find_user(name, proven=proven)
 
     def find_verifier(self, name: str) -> Verifier:
         """What proves a person's password; one that nothing fits for names that are not known."""

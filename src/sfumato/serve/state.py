@@ -154,13 +154,20 @@ class State:
                 for n, r in connection.execute("SELECT name, role FROM people ORDER BY 1")
             ]
 
-    def find_user(self, name: str) -> User | None:
-        """The person called `name`."""
-        return self._find_user("SELECT name, role FROM people WHERE name = ?", name)
+    def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
+        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        with self._open() as connection:
+            found = connection.execute("SELECT role, verifier FROM people WHERE name = ?", (name,)).fetchone()
+        if found is None or proven not in (None, _unpack(found[1])):
+            return None
+        return User(name=name, role=found[0])
 
     def find_token(self, token: str) -> User | None:
         """Whose token it is."""
-        return self._find_user("SELECT name, role FROM people WHERE token = ?", _digest(token))
+        with self._open() as connection:
+            query = "SELECT name, role FROM people WHERE token = ?"
+            found = connection.execute(query, (_digest(token),)).fetchone()
+        return None if found is None else User(name=found[0], role=found[1])
 
     def find_verifier(self, name: str) -> Verifier:
         """What proves a person's password; for an unknown name one that nothing fits, always the same."""
@@ -303,11 +310,6 @@ class State:
         with self._open() as connection:
             rows = connection.execute(f"SELECT {', '.join(names)} FROM {table} {rest}").fetchall()
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _find_user(self, query: str, value: str | bytes) -> User | None:
-        with self._open() as connection:
-            found = connection.execute(query, (value,)).fetchone()
-        return None if found is None else User(name=found[0], role=found[1])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -20,7 +20,7 @@ from sfumato.serve.wire.values import TEXT, find_arrow, find_oid
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Reply, Service
-    from sfumato.serve.state import User
+    from sfumato.serve.state import User, Verifier
     from sfumato.serve.turns import Turns
 
 _T = TypeVar("_T")
@@ -40,7 +40,7 @@ class Asker:
     Which of service and catalog answers is decided by the statement alone, before its parameters are looked
     at: a parameter may hold any text, even that of a statement.
 
-    `database` is the name that the `user` gave, `settings` are those of the session: the price of plain
+    `proven` is what the `user` logged in by, `database` the name that they gave, `settings` are those of the session: the price of plain
     statements, the budget of the session. `threads` is where the catalog works, as it does not wait.
     """
 
@@ -50,6 +50,7 @@ class Asker:
         service: Service,
         catalog: Catalog,
         user: User,
+        proven: Verifier,
         database: str,
         settings: SessionSettings,
         threads: Turns,
@@ -58,6 +59,7 @@ class Asker:
         self._service = service
         self._catalog = catalog
         self._user = user
+        self._proven = proven
         self._database = database
         self._settings = settings
         self._threads = threads
@@ -142,10 +144,10 @@ class Asker:
         return reply
 
     async def _find_user(self) -> User:
-        """Who asks, as they are known now: they may have been removed since they logged in."""
-        user = await asyncio.to_thread(self._service.find_user, self._user.name)
+        """Who asks, as they are known now, unless what they logged in by is no longer theirs."""
+        user = await asyncio.to_thread(self._service.find_user, self._user.name, proven=self._proven)
         if user is None:
-            raise Refusal("28000", "this user was removed", fatal=True)
+            raise Refusal("28000", "this user was removed, or has a new password; log in again", fatal=True)
         return user
 
     async def _is_covered(self, text: str) -> bool:

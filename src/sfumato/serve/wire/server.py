@@ -23,6 +23,7 @@ from sfumato.serve.wire.session_settings import SessionSettings
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Service
+    from sfumato.serve.state import Verifier
 
 _SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
 _MAJOR, _MINOR = 3, 2
@@ -190,8 +191,8 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name, host=host)
-        user = await asyncio.to_thread(self._service.find_user, name)
+        proven = await self._authenticate(stream, name, host=host)
+        user = await asyncio.to_thread(self._service.find_user, name, proven=proven)
         if user is None:  # removed a moment ago
             raise _wrong(name)
         self._service.note_login(name, origin=host, door="wire", known=True)
@@ -205,13 +206,15 @@ class WireServer:
             service=self._service,
             catalog=self._catalog,
             user=user,
+            proven=proven,
             database=database,
             settings=settings,
             threads=self._threads,
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
+    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> Verifier:
+        """What the client has proven to know the password of."""
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -236,6 +239,7 @@ class WireServer:
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
+        return verifier
 
 
 def load_certificate(pem: str) -> bytes:
