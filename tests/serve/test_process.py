@@ -1,10 +1,13 @@
 """The server as a process: stopped, killed, doubled, cut off from its ledger, its table replaced."""
 
 import asyncio
+import json
 import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -150,6 +153,30 @@ def test_a_new_token_ends_what_the_old_one_opened_on_every_server(folder):
         with pytest.raises(psycopg.OperationalError, match="log in again"):
             kept.execute("SELECT 1")
     assert charges(folder) == []
+
+
+def test_what_is_kept_somewhere_holds_no_link(folder):
+    with serve(folder) as served:
+        assert "steward" not in served.addresses
+        assert "link" not in json.dumps(served.addresses)
+    command = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        told = [server.stdout.readline() for _ in range(7)]
+        server.send_signal(signal.SIGTERM)
+    assert told[-1].startswith("Others:")
+    assert "link=" not in "".join(told)
+    shown, terminal = os.openpty()
+    with subprocess.Popen(command, cwd=folder, stdout=terminal) as server, os.fdopen(shown) as lines:
+        while not (line := lines.readline()).startswith("Steward, open this once"):
+            assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+    os.close(terminal)
+    assert "/enter?link=" in line
+    with serve(folder, options=("--link", "steward")) as served:
+        with urllib.request.urlopen(served.addresses["steward"]) as page:
+            assert page.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(served.addresses["steward"])
 
 
 def test_public_facts_are_told_by_wire_without_a_charge(folder):

@@ -446,6 +446,23 @@ def test_a_steward_link_works_once(make_service):
     assert service.find_session(session) is None
 
 
+def test_a_link_is_for_one_steward_one_process_and_ten_minutes(make_service, monkeypatch):
+    service, other = make_service(), make_service()
+    assert other.enter_by_link(service.make_steward_link()) is None  # as after a stop
+    service.state.add_user("ann", "steward")
+    assert service.make_steward_link() is None  # nobody says whose
+    for nobody in ("ana", "eve"):
+        with pytest.raises(AccessDenied, match=f"no steward '{nobody}'"):
+            service.make_steward_link(nobody)
+    assert service.find_session(service.enter_by_link(service.make_steward_link("sue")))[0] == SUE
+    link = service.make_steward_link("ann")
+    service.state.new_token("ann")
+    assert service.enter_by_link(link) is None
+    link, now = service.make_steward_link("sue"), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 601)
+    assert service.enter_by_link(link) is None
+
+
 def test_people_are_added_with_a_share_and_removed(make_service, run):
     service = make_service()
 

@@ -13,10 +13,10 @@ from sfumato.serve.state import State, make_verifier
 def test_the_file_holds_no_secret_in_the_clear(tmp_path):
     state = State(tmp_path / "serve.db")
     token = state.add_user("ana", "analyst", password="correct horse")
-    session, link = state.open_session("ana"), state.make_link("ana")
+    session = state.open_session("ana")
     with sqlite3.connect(tmp_path / "serve.db") as connection:
         dump = "\n".join(connection.iterdump())
-    for secret in (token, session, link, "correct horse"):
+    for secret in (token, session, "correct horse"):
         assert secret not in dump
     assert stat.S_IMODE((tmp_path / "serve.db").stat().st_mode) == 0o600
 

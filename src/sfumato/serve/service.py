@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -62,6 +63,7 @@ _UNREADABLE = "a table of the project cannot be read now; nothing was spent. The
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
+_LINK_SECONDS = 600.0
 _MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
 _MOST_ANSWERED = 10_000  # statements that are known to be stored
 _LONGEST_NAME = 64  # one more than a name may have
@@ -117,6 +119,7 @@ class Service:
         self._asked: dict[str, deque[float]] = {}
         self._failed: dict[str, deque[float]] = {}
         self._counts: Counter[str] = Counter()
+        self._links: dict[bytes, tuple[str, Verifier | None, float]] = {}  # they end with this process
         self._closing = False
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
 
@@ -159,22 +162,34 @@ class Service:
         """Whose token it is."""
         return self.state.find_token(token)
 
-    def make_steward_link(self) -> str:
-        """The secret of a link that opens one session as a steward; without any, `steward` is made one."""
+    def make_steward_link(self, name: str = "") -> str | None:
+        """The secret of a link that opens one session of the steward `name`: at this process, within minutes.
+
+        Without a name it is for the only steward, who is made if there is none; None if there are several.
+        """
         stewards = [user.name for user in self.state.users() if user.role == "steward"]
-        if not stewards:
+        if not stewards and name in ("", "steward"):
             self.state.add_user("steward", "steward")
             stewards = ["steward"]
-        return self.state.make_link(stewards[0])
+        if not name and len(stewards) > 1:
+            return None
+        name = name or stewards[0]
+        if name not in stewards:
+            raise AccessDenied(f"there is no steward {name!r}; sfumato user add {name} --role steward")
+        secret = secrets.token_urlsafe(24)
+        ends = time.monotonic() + _LINK_SECONDS
+        self._links[_digest(secret)] = name, self.find_verifier(name), ends
+        return secret
 
     def enter_by_link(self, link: str) -> str | None:
         """The secret of the session that a link opens, once."""
-        name = self.state.use_link(link)
-        if name is None or self.find_user(name) is None:
+        name, proven, ends = self._links.pop(_digest(link), ("", None, 0.0))
+        user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
+        if user is None:
             self.note("link", "", outcome="refused")
             return None
         self.note("link", name, outcome="ok")
-        return self.state.open_session(name)
+        return self.open_session(user)
 
     def open_session(self, user: User) -> str:
         """The secret of a new session of a browser."""
@@ -653,6 +668,10 @@ def add_user(
         state.remove_user(name)
         raise
     return token
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
 
 
 def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:

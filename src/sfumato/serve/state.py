@@ -1,7 +1,7 @@
 """What a server remembers beside the ledger: people, how they prove who they are, approvals and jobs.
 
 One SQLite file, `serve.db`, in the project's folder, for all servers of the project on this machine. It
-holds no record and no secret in the clear: passwords as SCRAM verifiers, tokens, links and sessions as
+holds no record and no secret in the clear: passwords as SCRAM verifiers, tokens and sessions as
 digests. What people may spend is not here but in the ledger's chain.
 """
 
@@ -29,7 +29,6 @@ STATE_FILE = "serve.db"
 ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every login
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
 _SESSION_SECONDS = 12 * 3600
-_LINK_SECONDS = 24 * 3600
 _OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -38,7 +37,6 @@ CREATE TABLE IF NOT EXISTS people (
     added_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (
     digest BLOB PRIMARY KEY, person TEXT NOT NULL, csrf TEXT NOT NULL, ends_at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, person TEXT NOT NULL, ends_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS approvals (
     number INTEGER PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
     digest TEXT NOT NULL, epsilon TEXT NOT NULL, status TEXT NOT NULL, decided_by TEXT,
@@ -128,7 +126,6 @@ class State:
             if not connection.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount:
                 raise AccessDenied(f"there is no user {name!r}")
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
-            connection.execute("DELETE FROM links WHERE person = ?", (name,))
 
     def new_token(self, name: str) -> str:
         """A token in place of the one that the person had; as a password, too, if that was the token."""
@@ -206,21 +203,6 @@ class State:
         """Ends a session."""
         with self._open() as connection:
             connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
-
-    def make_link(self, name: str) -> str:
-        """The secret of a link that opens one session of `name`, once, within a day."""
-        secret = secrets.token_urlsafe(24)
-        with self._open() as connection:
-            row = (_digest(secret), name, time.time() + _LINK_SECONDS)
-            connection.execute("INSERT INTO links VALUES (?, ?, ?)", row)
-        return secret
-
-    def use_link(self, secret: str) -> str | None:
-        """Whose link it is; it opens nothing more after that."""
-        with self._open() as connection:
-            query = "DELETE FROM links WHERE digest = ? RETURNING person, ends_at"
-            found = connection.execute(query, (_digest(secret),)).fetchone()
-        return None if found is None or found[1] < time.time() else str(found[0])
 
     def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
         """The number of the request for what `digest` names; the same while it waits."""

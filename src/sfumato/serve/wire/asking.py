@@ -40,8 +40,9 @@ class Asker:
     Which of service and catalog answers is decided by the statement alone, before its parameters are looked
     at: a parameter may hold any text, even that of a statement.
 
-    `proven` is what the `user` logged in by, `database` the name that they gave, `settings` are those of the session: the price of plain
-    statements, the budget of the session. `threads` is where the catalog works, as it does not wait.
+    `proven` is what the `user` logged in by, `database` the name that they gave, `settings` are those of the
+    session: the price of plain statements, the budget of the session. `threads` is where the catalog works,
+    as it does not wait.
     """
 
     def __init__(
