@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from fractions import Fraction
 
@@ -17,11 +18,20 @@ from sfumato.errors import (
     ReleaseError,
     TooManyRequests,
 )
+from sfumato.serve import jobs as sfumato_jobs
+from sfumato.serve.clock import next_reply
 from sfumato.serve.state import User
 
 COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
 ANA, SUE, VIC = (User(name=n, role=r) for n, r in (("ana", "analyst"), ("sue", "steward"), ("vic", "viewer")))
 RECIPE = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic", "month"]\nepsilon = 0.5\n'
+
+
+class Stand:
+    """A module but for what is named otherwise."""
+
+    def __init__(self, module, **named):
+        self.__dict__.update(vars(module), **named)
 
 
 TREE = 'recipe = "tree"\ntable = "visits"\ncolumns = ["clinic", "month"]\nepsilon = 0.5\ndelta = 1e-9\n'
@@ -353,6 +363,105 @@ def test_an_interrupted_job_is_finished_at_the_next_start_without_another_charge
     assert run(resume())[-1] == "done"
     assert len(charges(service)) == 1
     assert (folder / "releases" / "later" / "certificate.json").exists()
+
+
+def test_of_two_servers_one_makes_a_release(make_service, run, monkeypatch):
+    one, other = make_service(), make_service()
+    gate, began, released = threading.Event(), [], type(one.curator).release
+
+    def release(self, *given, **named):
+        began.append(self)
+        assert gate.wait(60)
+        return released(self, *given, **named)
+
+    monkeypatch.setattr(type(one.curator), "release", release)
+    number = one.state.add_job("ana", name="shared", recipe=RECIPE, status="waiting")
+
+    async def work():
+        one.resume_jobs()
+        while not began:
+            await asyncio.sleep(0.01)
+        other.resume_jobs()
+        other._jobs.start(number)
+        gate.set()
+        for service in (other, one):
+            assert [job["status"] async for job in service.watch_job(SUE, number)][-1] == "done"
+        await asyncio.gather(one.close(), other.close())
+
+    run(work())
+    assert began == [one.curator]
+    assert len(charges(one)) == 1
+
+
+def test_a_job_of_a_server_that_died_is_taken_over(make_service, run, monkeypatch):
+    service = make_service()
+    number = service.state.add_job("ana", name="later", recipe=RECIPE, status="waiting")
+    now = time.time()
+    assert service.state.claim_job(number, "dead", seconds=30)
+    assert service.state.claim_job(number, "other", seconds=30) is None
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 20)
+    service.state.renew_claims([number], "dead", seconds=30)
+    service.state.renew_claims([number], "other", seconds=0)
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 45)
+    assert service.state.claim_job(number, "other", seconds=30) is None
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 51)
+
+    async def resume():
+        service.resume_jobs()
+        found = [job["status"] async for job in service.watch_job(SUE, number)]
+        await service.close()
+        return found
+
+    assert run(resume())[-1] == "done"
+    service.state.update_job(number, status="failed", stages=[], server="dead")  # it wakes up again
+    assert service.state.jobs()[0]["status"] == "done"
+
+
+def test_how_far_a_job_is_shows_on_the_grid_however_long_it_takes(make_service, run, monkeypatch):
+    """Also to other servers: what is kept of it is written then, and not when the work has ended."""
+    service = make_service()
+    ended, looked = [], []
+    released, update = type(service.curator).release, service.state.update_job
+
+    def release(self, *given, **named):
+        found = released(self, *given, **named)
+        time.sleep(1.1)  # longer than the first look
+        ended.append(service.state.jobs()[0]["status"])
+        return found
+
+    def follow(elapsed, *, first):
+        looked.append((elapsed, next_reply(elapsed, first=first)))
+        return looked[-1][1]
+
+    monkeypatch.setattr(type(service.curator), "release", release)
+    monkeypatch.setattr(sfumato_jobs, "next_reply", follow)
+    slept, sleep = [], asyncio.sleep
+
+    async def record(seconds, *given):
+        slept.append(seconds)
+        await sleep(seconds, *given)
+
+    monkeypatch.setattr(sfumato_jobs, "asyncio", Stand(asyncio, sleep=record))
+    written = []
+    monkeypatch.setattr(
+        service.state,
+        "update_job",
+        lambda *given, **named: (written.append(named["status"]), update(*given, **named)),
+    )
+
+    async def work():
+        number = (await service.start_release(ANA, RECIPE, name="monthly"))["number"]
+        return [job["status"] async for job in service.watch_job(ANA, number)]
+
+    assert run(work())[-1] == "done"
+    assert ended != ["done"]
+    assert written[-1] == "done"
+    assert len(written) <= len(slept) == len(looked)
+    assert len(slept) > 1
+    grid = [0.5 * 2 ** (step / 2) for step in range(40)]
+    for (elapsed, reply), seconds in zip(looked, slept, strict=True):
+        assert min(abs(reply - each) for each in grid) < 1e-6
+        assert abs(elapsed - 0.001 + seconds - reply) < 1e-6
 
 
 def test_a_large_release_waits_for_a_steward(make_service, run):

@@ -343,7 +343,7 @@ class Service:
     async def jobs(self, user: User) -> list[dict[str, Any]]:
         """The jobs of a person, or of everybody for a steward."""
         self.admit(user, "jobs")
-        found = await self.run(user, self._jobs.records)
+        found = await self.run(user, self.state.jobs)
         return [job for job in found if user.role == "steward" or job["person"] == user.name]
 
     async def job(self, user: User, number: int) -> dict[str, Any]:

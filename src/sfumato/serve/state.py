@@ -14,7 +14,7 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,8 @@ CREATE TABLE IF NOT EXISTS approvals (
     asked_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL UNIQUE, recipe TEXT NOT NULL,
-    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL);
+    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL,
+    server TEXT NOT NULL, claim_ends REAL NOT NULL);
 """
 
 
@@ -263,21 +264,54 @@ class State:
         with self._open() as connection:
             try:
                 inserted = connection.execute(
-                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?)",
+                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?, '', 0)",
                     (person, name, recipe, status, time.time()),
                 )
             except sqlite3.IntegrityError:
                 raise AccessDenied(f"there is a release {name!r} already; choose another name") from None
             return int(inserted.lastrowid or 0)
 
-    def update_job(self, number: int, *, status: str, stages: list[str], message: str | None = None) -> None:
-        """Keeps how far a job is; one that failed frees its name."""
+    def claim_job(self, number: int, server: str, *, seconds: float) -> tuple[str, str, str] | None:
+        """Who asked for a job, its name and its recipe; None if it is done or is another server's.
+
+        A server that stops renewing what it claimed loses it after so many seconds.
+        """
+        query = (
+            "UPDATE jobs SET server = ?, claim_ends = ?, status = 'waiting', stages = '[]' WHERE number = ?"
+            " AND claim_ends < ? AND status IN ('waiting', 'running', 'approval')"
+            " RETURNING person, name, recipe"
+        )
+        now = time.time()
         with self._open() as connection:
-            connection.execute(
-                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?",
-                (status, json.dumps(stages), message, number),
+            found: tuple[str, str, str] | None = connection.execute(
+                query, (server, now + seconds, number, now)
+            ).fetchone()
+        return found
+
+    def renew_claims(self, numbers: Sequence[int], server: str, *, seconds: float) -> None:
+        """Keeps jobs that `server` has claimed for as long again; for 0 seconds leaves them to others."""
+        ends = time.time() + seconds if seconds else 0
+        with self._open() as connection:
+            query = "UPDATE jobs SET claim_ends = ? WHERE number = ? AND server = ?"
+            connection.executemany(query, [(ends, number, server) for number in numbers])
+
+    def update_job(
+        self,
+        number: int,
+        *,
+        status: str,
+        stages: list[str],
+        message: str | None = None,
+        server: str | None = None,
+    ) -> None:
+        """Keeps how far a job is, if it is still that of `server`; one that failed frees its name."""
+        with self._open() as connection:
+            changed = connection.execute(
+                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?"
+                " AND server = coalesce(?, server)",
+                (status, json.dumps(stages), message, number, server),
             )
-            if status == "failed":
+            if status == "failed" and changed.rowcount:
                 connection.execute(
                     "UPDATE jobs SET name = name || ' #' || number WHERE number = ?", (number,)
                 )
