@@ -19,6 +19,7 @@ from sfumato.errors import (
     TooManyRequests,
 )
 from sfumato.serve import jobs as sfumato_jobs
+from sfumato.serve import service as sfumato_service
 from sfumato.serve.clock import next_reply
 from sfumato.serve.state import User
 
@@ -257,6 +258,34 @@ def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_serv
     assert run(ask()) == Fraction(1, 100)
 
 
+def test_what_needs_no_approval_goes_on_to_the_threshold_and_no_further(make_service, run):
+    """However much who asks would let it cost: a first step below it is no approval of the rest."""
+    service = make_service(approve_above="0.05")
+    for number, most in enumerate((None, Fraction(1, 2), Fraction(1, 50))):
+        statement = f"DP-SELECT WITHIN 0.1% clinic, COUNT(*) FROM visits WHERE month > {number} GROUP BY 1"
+        spent = run(service.ask(ANA, statement, at_most=most)).spent
+        assert 0 < spent <= min(most or 1, Fraction(1, 20))
+
+
+def test_a_reading_longer_than_the_first_reply_time_ends_on_the_next_one(make_service, run, monkeypatch):
+    service = make_service(reply_every=0.05)
+    engine = type(service.curator._engine)
+    aggregate, now, slept = engine.aggregate, [100.0], []
+
+    def read(*given, **named):
+        now[0] += 0.13
+        return aggregate(*given, **named)
+
+    def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(engine, "aggregate", read)
+    monkeypatch.setattr(sfumato_service, "time", Stand(time, monotonic=lambda: now[0], sleep=sleep))
+    run(service.ask(ANA, COUNT))
+    (seconds,) = slept
+    assert abs(0.13 + seconds - 0.05 * 2**1.5) < 1e-9
+
+
 def test_a_model_is_read_and_asked_by_viewers(make_service, run):
     service = make_service()
     recipe = 'recipe = "linear"\ntable = "visits"\ntarget = "fee"\ninputs = ["clinic"]\n'
@@ -480,8 +509,15 @@ def test_an_analysts_recipe_names_no_file_of_the_server(make_service, run, folde
     service = make_service()
     adaptive = 'recipe = "adaptive"\ntable = "visits"\nepsilon = 0.5\npublic = "/etc/hostname"\n'
     for user in (ANA, SUE):
-        with pytest.raises(AccessDenied, match=r"file|folder"):
-            run(service.check(user, adaptive))
+        for call in (service.check(user, adaptive), service.start_release(user, adaptive, name="r")):
+            with pytest.raises(AccessDenied, match=r"file|folder"):
+                run(call)
+    (folder / "guide.csv").write_text("clinic,month\nNorth,1\n")
+    inside = adaptive.replace("/etc/hostname", "guide.csv")
+    for call in (service.check(ANA, inside), service.start_release(ANA, inside, name="r")):
+        with pytest.raises(AccessDenied, match="only a steward's recipe"):
+            run(call)
+    assert service.state.jobs() == []
 
 
 def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
