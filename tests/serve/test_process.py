@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -179,6 +180,19 @@ def test_what_is_kept_somewhere_holds_no_link(folder):
             urllib.request.urlopen(served.addresses["steward"])
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_terminal_that_is_closed_ends_a_server_in_order_and_the_log_is_its_owners(folder):
+    add_user(folder)
+    (folder / "audit.jsonl").touch(mode=0o644)
+    served = Served(folder)
+    ask(served.dsn())
+    assert served.stop(signal.SIGHUP) == 0
+    lines = list(map(json.loads, (folder / "audit.jsonl").read_text().splitlines()))
+    assert [line["event"] for line in lines] == ["start", "login", "ask", "stop"]
+    assert {(line["door"], line["address"]) for line in lines[1:3]} == {("wire", "127.0.0.1")}
+    assert stat.S_IMODE((folder / "audit.jsonl").stat().st_mode) == 0o600
+
+
 def test_public_facts_are_told_by_wire_without_a_charge(folder):
     add_user(folder)
     with serve(folder) as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
@@ -289,7 +303,7 @@ def test_a_replaced_table_is_a_new_question_and_a_lost_ledger_spends_nothing(fol
 
 
 def test_a_full_disk_is_no_answer_and_no_crash(folder):
-    add_user(folder)
+    token = add_user(folder)
     # Files of the server cannot grow beyond what the ledger has now.
     full = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     with serve(folder) as served:
@@ -297,12 +311,16 @@ def test_a_full_disk_is_no_answer_and_no_crash(folder):
     size = max(file.stat().st_size for file in folder.iterdir())
     full += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 4096 * 4096}, {size // 4096 * 4096}))\n"
     with serve(folder, preload=full) as served:
-        refusals = []
+        refusals, kinds = [], set()
         for number in range(40):
             try:
                 ask(served.dsn(), f"DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > {number}")
             except psycopg.Error as error:
                 refusals.append(str(error))
+        for number in range(40, 80):
+            sql = f"DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > {number}"
+            kinds.add(served.post("/api/sql", {"sql": sql}, token=token).get("error", {}).get("kind"))
+        assert kinds <= {"LedgerError", None}  # 503: neither the statement's fault nor its price
         assert str(folder) not in "".join(refusals)
         assert served.process.poll() is None
         assert ask(served.dsn(), "SELECT 1") == [(1,)]

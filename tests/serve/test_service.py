@@ -1,6 +1,7 @@
 """The one place that every door calls: roles, shares, approvals, stored answers, jobs."""
 
 import asyncio
+import contextvars
 import json
 import threading
 import time
@@ -539,6 +540,46 @@ def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
         service.check_password("ana", "ana's password", origin="here")
     assert service.check_password("ana", "ana's password", origin="elsewhere") == ANA
     assert "password" not in json.dumps(service.events)
+
+
+def test_the_audit_log_says_from_where_and_by_which_door(make_service, run):
+    service = make_service()
+
+    async def ask():
+        sfumato_service.CALLER.set({"door": "wire", "address": "192.0.2.7"})
+        await service.ask(ANA, COUNT)
+        with pytest.raises(AccessDenied):
+            await service.users(ANA)
+        await service.set_share(SUE, "ana", "0.75")
+        await service.set_share(SUE, "ana", None)
+
+    run(ask())
+    assert [event["event"] for event in service.events] == ["ask", "denied", "share", "share"]
+    assert {(event["door"], event["address"]) for event in service.events} == {("wire", "192.0.2.7")}
+    changes = [(event["before"], event["after"]) for event in service.events[2:]]
+    assert changes == [("1", "0.75"), ("0.75", "all")]
+
+
+def test_who_is_not_let_in_leaves_lines_but_fills_no_disk(make_service):
+    service = make_service()
+
+    def knock(address):
+        sfumato_service.CALLER.set({"door": "http", "address": address})
+        for number in range(50):
+            assert service.check_token("sf_wrong") is None
+            assert service.check_password(f"nobody{number}", "wrong password", origin=address) is None
+        assert service.enter_by_link("wrong") is None
+
+    for address in ("192.0.2.7", "192.0.2.8"):
+        contextvars.copy_context().run(knock, address)
+    for address in ("192.0.2.7", "192.0.2.8"):
+        lines = [event for event in service.events if event["address"] == address]
+        assert len(lines) == 60
+        assert {(line["event"], line["outcome"]) for line in lines} == {
+            ("token", "refused"),
+            ("login", "refused"),
+        }
+    assert service.metrics()["logins_refused"] == 100
 
 
 def test_what_is_kept_of_a_wrong_name_is_short(make_service):

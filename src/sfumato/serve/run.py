@@ -33,6 +33,8 @@ class Log:
 
     def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
         self._path = path
+        path.touch(mode=0o600)
+        path.chmod(0o600)  # it names people, and where they ask from
         self._stream = stream
         self._guard = threading.Lock()
 
@@ -103,9 +105,9 @@ async def _serve(
             f"port {settings.pg_port} cannot be opened; choose another with --pg-port"
         ) from None
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with contextlib.suppress(NotImplementedError, AttributeError):  # Windows
+            asyncio.get_running_loop().add_signal_handler(getattr(signal, name), stop.set)
     serving = asyncio.create_task(_run_http(http))
     while not http.started and not serving.done():
         await asyncio.sleep(0.01)

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 Done = TypeVar("Done")
 
+CALLER: ContextVar[dict[str, str]] = ContextVar("caller", default={})  # noqa: B039 - never changed
+"""The door and the address of whoever is being served, for the audit log."""
+
 # What each role may do. Whoever is not named here for something may not do it.
 _LOOK = {"releases", "ask a release"}
 _ASK = {"tables", "describe", "explain", "ask", "budget", "history", "check", "release", "jobs"}
@@ -63,6 +67,7 @@ _UNREADABLE = "a table of the project cannot be read now; nothing was spent. The
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
+_REFUSALS = 60  # lines in the audit log that one address makes in a minute without being let in
 _LINK_SECONDS = 600.0
 _MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
 _MOST_ANSWERED = 10_000  # statements that are known to be stored
@@ -118,6 +123,7 @@ class Service:
         self._running: set[asyncio.Future[Any]] = set()
         self._asked: dict[str, deque[float]] = {}
         self._failed: dict[str, deque[float]] = {}
+        self._refused: dict[str, deque[float]] = {}
         self._counts: Counter[str] = Counter()
         self._links: dict[bytes, tuple[str, Verifier | None, float]] = {}  # they end with this process
         self._closing = False
@@ -142,25 +148,37 @@ class Service:
         """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
         return len(_recent(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
 
-    def note_login(self, name: str, *, origin: str, door: str, known: bool) -> None:
+    def note_login(self, name: str, *, origin: str, known: bool) -> None:
         """Records a login; one that failed counts against the name, from that address."""
         name = name[:_LONGEST_NAME]  # who has not logged in yet may send any
-        if not known:
-            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
         self._counts["logins" if known else "logins_refused"] += 1
-        self.note("login", name, door=door, outcome="ok" if known else "refused")
+        if known:
+            self.note("login", name, outcome="ok")
+        else:
+            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
+            self._note_refusal("login", name)
+
+    def _note_refusal(self, event: str, name: str = "") -> None:
+        """Records that somebody was not let in, of each address so often that it fills no disk."""
+        refused = _recent(self._refused, CALLER.get().get("address", ""))
+        if len(refused) < _REFUSALS:
+            refused.append(time.monotonic())
+            self.note(event, name, outcome="refused")
 
     def check_password(self, name: str, password: str, *, origin: str) -> User | None:
         """The person, if the password is theirs; takes as long for a name that is not known."""
         if not self.may_log_in(name, origin=origin):
             raise TooManyRequests("too many wrong passwords for this name; wait a minute")
         known = self.find_verifier(name).fits(password)
-        self.note_login(name, origin=origin, door="web", known=known)
+        self.note_login(name, origin=origin, known=known)
         return self.find_user(name) if known else None
 
     def check_token(self, token: str) -> User | None:
         """Whose token it is."""
-        return self.state.find_token(token)
+        user = self.state.find_token(token)
+        if user is None:
+            self._note_refusal("token")
+        return user
 
     def make_steward_link(self, name: str = "") -> str | None:
         """The secret of a link that opens one session of the steward `name`: at this process, within minutes.
@@ -186,7 +204,7 @@ class Service:
         name, proven, ends = self._links.pop(_digest(link), ("", None, 0.0))
         user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
         if user is None:
-            self.note("link", "", outcome="refused")
+            self._note_refusal("link")
             return None
         self.note("link", name, outcome="ok")
         return self.open_session(user)
@@ -419,8 +437,15 @@ class Service:
     async def set_share(self, user: User, name: str, share: object) -> None:
         """Another share for a person; None lets them spend whatever is there."""
         self.admit(user, "users")
-        await self.run(user, lambda: self.curator.set_share(name, share))
-        self.note("share", user.name, about=name)
+
+        def change() -> list[str]:
+            before = self.curator.share(name)
+            self.curator.set_share(name, share)
+            after = self.curator.share(name)
+            return ["all" if each is None else str(each.total) for each in (before, after)]
+
+        before, after = await self.run(user, change)
+        self.note("share", user.name, about=name, before=before, after=after)
 
     async def approvals(self, user: User) -> list[dict[str, Any]]:
         """What waits for a steward and what was decided, the newest first; others see their own."""
@@ -485,11 +510,27 @@ class Service:
 
     def note(self, event: str, person: str, **facts: object) -> None:
         """Adds to the audit log: who did what, when, and how it ended; never a value of a record."""
-        self._log({"event": event, "person": person, **facts})
+        self._log({"event": event, "person": person, **CALLER.get(), **facts})
 
     def metrics(self) -> dict[str, float]:
         """Counts of what happened since the start, and how much is going on."""
         return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
+
+    async def is_ready(self) -> bool:
+        """Whether people, ledger and every table can be read; where not, the log names what."""
+
+        def look() -> None:
+            self.state.find_user("")
+            self.curator.budget()
+            describe_tables(self.curator)
+
+        try:
+            await self.run(None, look)
+        except SfumatoError as error:
+            if not isinstance(error, SourceError):  # which is noted already
+                self.note("error", "", kind=type(error).__name__, text=str(error))
+            return False
+        return True
 
     @property
     def is_closing(self) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sfumato.errors import AccessDenied, SfumatoError
+from sfumato.errors import AccessDenied, LedgerError
 
 Role = Literal["steward", "analyst", "viewer"]
 
@@ -338,7 +338,7 @@ class State:
             raise
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise SfumatoError(
+            raise LedgerError(
                 f"{self._path.name!r} cannot be used ({name}); check its folder, or restore it"
             ) from None
 

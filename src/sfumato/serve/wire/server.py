@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sfumato.serve.service import CALLER
 from sfumato.serve.turns import Turns
 from sfumato.serve.wire.answers import explain_failure
 from sfumato.serve.wire.asking import Asker
@@ -81,6 +82,7 @@ class WireServer:
         self._tasks[task] = None
         stream = Stream(reader, writer, patience=self._limits.write_seconds)
         host = str((writer.get_extra_info("peername") or ("",))[0])
+        CALLER.set({"door": "wire", "address": host})
         try:
             await self._serve(stream, task=task, host=host)
         except (ConnectionError, ssl.SSLError):
@@ -195,7 +197,7 @@ class WireServer:
         user = await asyncio.to_thread(self._service.find_user, name, proven=proven)
         if user is None:  # removed a moment ago
             raise _wrong(name)
-        self._service.note_login(name, origin=host, door="wire", known=True)
+        self._service.note_login(name, origin=host, known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings(
             [*read_options(given.pop("options", "")), *given.items()],
@@ -235,7 +237,7 @@ class WireServer:
             raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         last = exchange.finish(proof)
         if last is None:
-            self._service.note_login(name, origin=host, door="wire", known=False)
+            self._service.note_login(name, origin=host, known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
