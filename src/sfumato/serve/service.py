@@ -25,18 +25,16 @@ from sfumato.errors import (
     ApprovalNeeded,
     BudgetExceeded,
     ChargeKept,
-    LedgerError,
-    RecipeError,
     ReleaseError,
     SfumatoError,
     SourceError,
     TooManyRequests,
 )
-from sfumato.exact import format_exact, format_short, parse_positive
+from sfumato.exact import format_exact, format_short
 from sfumato.serve.clock import next_reply
 from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
-from sfumato.serve.state import Role, State, User, Verifier
+from sfumato.serve.state import Role, State, User, Verifier, add_user
 from sfumato.serve.turns import Turns
 
 if TYPE_CHECKING:
@@ -195,13 +193,13 @@ class Service:
         if name not in stewards:
             raise AccessDenied(f"there is no steward {name!r}; sfumato user add {name} --role steward")
         secret = secrets.token_urlsafe(24)
-        ends = time.monotonic() + _LINK_SECONDS
-        self._links[_digest(secret)] = name, self.find_verifier(name), ends
+        key, ends = hashlib.sha256(secret.encode()).digest(), time.monotonic() + _LINK_SECONDS
+        self._links[key] = name, self.find_verifier(name), ends
         return secret
 
     def enter_by_link(self, link: str) -> str | None:
         """The secret of the session that a link opens, once."""
-        name, proven, ends = self._links.pop(_digest(link), ("", None, 0.0))
+        name, proven, ends = self._links.pop(hashlib.sha256(link.encode()).digest(), ("", None, 0.0))
         user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
         if user is None:
             self._note_refusal("link")
@@ -686,33 +684,6 @@ class Service:
             outcome, facts = "refused", {"kind": type(reply).__name__}
         self._counts[f"asks_{outcome}"] += 1
         self.note("ask", user.name, outcome=outcome, statement=digest, **facts)
-
-
-def add_user(
-    state: State, curator: Curator, name: str, role: str, share: object, password: str | None
-) -> str:
-    """A new person's token, with their share entered in the ledger.
-
-    `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
-    analyst needs; without a `password` the token is also that.
-    """
-    if role == "analyst" and share is None:
-        raise RecipeError("an analyst needs a share of the budget: the most epsilon that they may spend")
-    if role == "viewer" and share is not None:
-        raise RecipeError("a viewer asks nothing that costs; leave the share away")
-    if share is not None:
-        parse_positive(share, name="share")
-    token = state.add_user(name, role, password=password)  # type: ignore[arg-type]  # it checks the role
-    try:
-        curator.set_share(name, share)
-    except LedgerError:
-        state.remove_user(name)
-        raise
-    return token
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
 
 
 def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:

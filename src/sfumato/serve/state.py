@@ -18,9 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sfumato.errors import AccessDenied, LedgerError
+from sfumato.errors import AccessDenied, LedgerError, RecipeError
+from sfumato.exact import parse_positive
+
+if TYPE_CHECKING:
+    from sfumato.curator import Curator
 
 Role = Literal["steward", "analyst", "viewer"]
 
@@ -341,6 +345,29 @@ class State:
             raise LedgerError(
                 f"{self._path.name!r} cannot be used ({name}); check its folder, or restore it"
             ) from None
+
+
+def add_user(
+    state: State, curator: Curator, name: str, role: str, share: object, password: str | None
+) -> str:
+    """A new person's token, with their share entered in the ledger.
+
+    `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
+    analyst needs; without a `password` the token is also that.
+    """
+    if role == "analyst" and share is None:
+        raise RecipeError("an analyst needs a share of the budget: the most epsilon that they may spend")
+    if role == "viewer" and share is not None:
+        raise RecipeError("a viewer asks nothing that costs; leave the share away")
+    if share is not None:
+        parse_positive(share, name="share")
+    token = state.add_user(name, role, password=password)  # type: ignore[arg-type]  # it checks the role
+    try:
+        curator.set_share(name, share)
+    except LedgerError:
+        state.remove_user(name)
+        raise
+    return token
 
 
 def _digest(secret: str) -> bytes:
