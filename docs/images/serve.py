@@ -108,7 +108,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, Browser() as browser:
         folder = Path(place) / "demo"
         write_demo(folder)
-        command = [sys.executable, "-m", "sfumato", "serve", "--json", "--http-port", "0", "--pg-port", "0"]
+        command = [sys.executable, "-m", "sfumato", "serve", "--json", "--link", "steward"]
+        command += ["--http-port", "0", "--pg-port", "0"]
         with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None

@@ -1,14 +1,19 @@
 """The server as a process: stopped, killed, doubled, cut off from its ledger, its table replaced."""
 
 import asyncio
+import json
 import os
 import random
 import signal
 import socket
+import stat
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from fractions import Fraction
 
 import pyarrow as pa
@@ -19,6 +24,7 @@ import sfumato as sf
 from helpers.postgres_server import PASSWORD as KEEPER
 from helpers.postgres_server import Server, why_missing
 from helpers.served import Served, add_user, serve
+from sfumato.serve.state import State
 
 psycopg = pytest.importorskip("psycopg", reason="`make engines` installs psycopg")
 
@@ -123,6 +129,68 @@ def test_a_client_that_cancels_is_told_at_once_and_finds_its_answer_later(folder
             rows = connection.execute(COUNT).fetchall()
         assert ask(served.dsn()) == rows
     assert len(charges(folder)) == 1
+
+
+def test_a_new_token_ends_what_the_old_one_opened_on_every_server(folder):
+    state = State(folder / "serve.db")
+    token, own = state.add_user("eve", "analyst"), "a password of her own"
+    state.add_user("ben", "analyst", password=own)
+    with ExitStack() as held:
+        servers = [held.enter_context(serve(folder)) for _ in range(2)]
+        dsns = [served.dsn("eve", password=token) for served in servers]
+        connections = [held.enter_context(psycopg.connect(dsn, autocommit=True)) for dsn in dsns]
+        kept = held.enter_context(psycopg.connect(servers[0].dsn("ben", password=own), autocommit=True))
+        for connection in connections:
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        new = [state.new_token(name) for name in ("eve", "ben")]
+        for connection in connections:
+            with pytest.raises(psycopg.OperationalError, match="log in again"):
+                connection.execute("SELECT 1")
+            assert connection.closed
+        assert ask(servers[1].dsn("eve", password=new[0]), "SELECT 1") == [(1,)]
+        assert kept.execute("SELECT 1").fetchall() == [(1,)]  # opened by what is still his
+        state.remove_user("ben")
+        state.add_user("ben", "steward", password="another password")
+        with pytest.raises(psycopg.OperationalError, match="log in again"):
+            kept.execute("SELECT 1")
+    assert charges(folder) == []
+
+
+def test_what_is_kept_somewhere_holds_no_link(folder):
+    with serve(folder) as served:
+        assert "steward" not in served.addresses
+        assert "link" not in json.dumps(served.addresses)
+    command = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        told = [server.stdout.readline() for _ in range(7)]
+        server.send_signal(signal.SIGTERM)
+    assert told[-1].startswith("Others:")
+    assert "link=" not in "".join(told)
+    shown, terminal = os.openpty()
+    with subprocess.Popen(command, cwd=folder, stdout=terminal) as server, os.fdopen(shown) as lines:
+        while not (line := lines.readline()).startswith("Steward, open this once"):
+            assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+    os.close(terminal)
+    assert "/enter?link=" in line
+    with serve(folder, options=("--link", "steward")) as served:
+        with urllib.request.urlopen(served.addresses["steward"]) as page:
+            assert page.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(served.addresses["steward"])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_terminal_that_is_closed_ends_a_server_in_order_and_the_log_is_its_owners(folder):
+    add_user(folder)
+    (folder / "audit.jsonl").touch(mode=0o644)
+    served = Served(folder)
+    ask(served.dsn())
+    assert served.stop(signal.SIGHUP) == 0
+    lines = list(map(json.loads, (folder / "audit.jsonl").read_text().splitlines()))
+    assert [line["event"] for line in lines] == ["start", "login", "ask", "stop"]
+    assert {(line["door"], line["address"]) for line in lines[1:3]} == {("wire", "127.0.0.1")}
+    assert stat.S_IMODE((folder / "audit.jsonl").stat().st_mode) == 0o600
 
 
 def test_public_facts_are_told_by_wire_without_a_charge(folder):
@@ -235,7 +303,7 @@ def test_a_replaced_table_is_a_new_question_and_a_lost_ledger_spends_nothing(fol
 
 
 def test_a_full_disk_is_no_answer_and_no_crash(folder):
-    add_user(folder)
+    token = add_user(folder)
     # Files of the server cannot grow beyond what the ledger has now.
     full = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     with serve(folder) as served:
@@ -243,12 +311,16 @@ def test_a_full_disk_is_no_answer_and_no_crash(folder):
     size = max(file.stat().st_size for file in folder.iterdir())
     full += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 4096 * 4096}, {size // 4096 * 4096}))\n"
     with serve(folder, preload=full) as served:
-        refusals = []
+        refusals, kinds = [], set()
         for number in range(40):
             try:
                 ask(served.dsn(), f"DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > {number}")
             except psycopg.Error as error:
                 refusals.append(str(error))
+        for number in range(40, 80):
+            sql = f"DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > {number}"
+            kinds.add(served.post("/api/sql", {"sql": sql}, token=token).get("error", {}).get("kind"))
+        assert kinds <= {"LedgerError", None}  # 503: neither the statement's fault nor its price
         assert str(folder) not in "".join(refusals)
         assert served.process.poll() is None
         assert ask(served.dsn(), "SELECT 1") == [(1,)]

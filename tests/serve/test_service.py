@@ -1,7 +1,9 @@
 """The one place that every door calls: roles, shares, approvals, stored answers, jobs."""
 
 import asyncio
+import contextvars
 import json
+import threading
 import time
 from fractions import Fraction
 
@@ -17,11 +19,21 @@ from sfumato.errors import (
     ReleaseError,
     TooManyRequests,
 )
+from sfumato.serve import jobs as sfumato_jobs
+from sfumato.serve import service as sfumato_service
+from sfumato.serve.clock import next_reply
 from sfumato.serve.state import User
 
 COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
 ANA, SUE, VIC = (User(name=n, role=r) for n, r in (("ana", "analyst"), ("sue", "steward"), ("vic", "viewer")))
 RECIPE = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic", "month"]\nepsilon = 0.5\n'
+
+
+class Stand:
+    """A module but for what is named otherwise."""
+
+    def __init__(self, module, **named):
+        self.__dict__.update(vars(module), **named)
 
 
 TREE = 'recipe = "tree"\ntable = "visits"\ncolumns = ["clinic", "month"]\nepsilon = 0.5\ndelta = 1e-9\n'
@@ -247,6 +259,34 @@ def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_serv
     assert run(ask()) == Fraction(1, 100)
 
 
+def test_what_needs_no_approval_goes_on_to_the_threshold_and_no_further(make_service, run):
+    """However much who asks would let it cost: a first step below it is no approval of the rest."""
+    service = make_service(approve_above="0.05")
+    for number, most in enumerate((None, Fraction(1, 2), Fraction(1, 50))):
+        statement = f"DP-SELECT WITHIN 0.1% clinic, COUNT(*) FROM visits WHERE month > {number} GROUP BY 1"
+        spent = run(service.ask(ANA, statement, at_most=most)).spent
+        assert 0 < spent <= min(most or 1, Fraction(1, 20))
+
+
+def test_a_reading_longer_than_the_first_reply_time_ends_on_the_next_one(make_service, run, monkeypatch):
+    service = make_service(reply_every=0.05)
+    engine = type(service.curator._engine)
+    aggregate, now, slept = engine.aggregate, [100.0], []
+
+    def read(*given, **named):
+        now[0] += 0.13
+        return aggregate(*given, **named)
+
+    def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(engine, "aggregate", read)
+    monkeypatch.setattr(sfumato_service, "time", Stand(time, monotonic=lambda: now[0], sleep=sleep))
+    run(service.ask(ANA, COUNT))
+    (seconds,) = slept
+    assert abs(0.13 + seconds - 0.05 * 2**1.5) < 1e-9
+
+
 def test_a_model_is_read_and_asked_by_viewers(make_service, run):
     service = make_service()
     recipe = 'recipe = "linear"\ntable = "visits"\ntarget = "fee"\ninputs = ["clinic"]\n'
@@ -355,6 +395,105 @@ def test_an_interrupted_job_is_finished_at_the_next_start_without_another_charge
     assert (folder / "releases" / "later" / "certificate.json").exists()
 
 
+def test_of_two_servers_one_makes_a_release(make_service, run, monkeypatch):
+    one, other = make_service(), make_service()
+    gate, began, released = threading.Event(), [], type(one.curator).release
+
+    def release(self, *given, **named):
+        began.append(self)
+        assert gate.wait(60)
+        return released(self, *given, **named)
+
+    monkeypatch.setattr(type(one.curator), "release", release)
+    number = one.state.add_job("ana", name="shared", recipe=RECIPE, status="waiting")
+
+    async def work():
+        one.resume_jobs()
+        while not began:
+            await asyncio.sleep(0.01)
+        other.resume_jobs()
+        other._jobs.start(number)
+        gate.set()
+        for service in (other, one):
+            assert [job["status"] async for job in service.watch_job(SUE, number)][-1] == "done"
+        await asyncio.gather(one.close(), other.close())
+
+    run(work())
+    assert began == [one.curator]
+    assert len(charges(one)) == 1
+
+
+def test_a_job_of_a_server_that_died_is_taken_over(make_service, run, monkeypatch):
+    service = make_service()
+    number = service.state.add_job("ana", name="later", recipe=RECIPE, status="waiting")
+    now = time.time()
+    assert service.state.claim_job(number, "dead", seconds=30)
+    assert service.state.claim_job(number, "other", seconds=30) is None
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 20)
+    service.state.renew_claims([number], "dead", seconds=30)
+    service.state.renew_claims([number], "other", seconds=0)
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 45)
+    assert service.state.claim_job(number, "other", seconds=30) is None
+    monkeypatch.setattr("sfumato.serve.state.time.time", lambda: now + 51)
+
+    async def resume():
+        service.resume_jobs()
+        found = [job["status"] async for job in service.watch_job(SUE, number)]
+        await service.close()
+        return found
+
+    assert run(resume())[-1] == "done"
+    service.state.update_job(number, status="failed", stages=[], server="dead")  # it wakes up again
+    assert service.state.jobs()[0]["status"] == "done"
+
+
+def test_how_far_a_job_is_shows_on_the_grid_however_long_it_takes(make_service, run, monkeypatch):
+    """Also to other servers: what is kept of it is written then, and not when the work has ended."""
+    service = make_service()
+    ended, looked = [], []
+    released, update = type(service.curator).release, service.state.update_job
+
+    def release(self, *given, **named):
+        found = released(self, *given, **named)
+        time.sleep(1.1)  # longer than the first look
+        ended.append(service.state.jobs()[0]["status"])
+        return found
+
+    def follow(elapsed, *, first):
+        looked.append((elapsed, next_reply(elapsed, first=first)))
+        return looked[-1][1]
+
+    monkeypatch.setattr(type(service.curator), "release", release)
+    monkeypatch.setattr(sfumato_jobs, "next_reply", follow)
+    slept, sleep = [], asyncio.sleep
+
+    async def record(seconds, *given):
+        slept.append(seconds)
+        await sleep(seconds, *given)
+
+    monkeypatch.setattr(sfumato_jobs, "asyncio", Stand(asyncio, sleep=record))
+    written = []
+    monkeypatch.setattr(
+        service.state,
+        "update_job",
+        lambda *given, **named: (written.append(named["status"]), update(*given, **named)),
+    )
+
+    async def work():
+        number = (await service.start_release(ANA, RECIPE, name="monthly"))["number"]
+        return [job["status"] async for job in service.watch_job(ANA, number)]
+
+    assert run(work())[-1] == "done"
+    assert ended != ["done"]
+    assert written[-1] == "done"
+    assert len(written) <= len(slept) == len(looked)
+    assert len(slept) > 1
+    grid = [0.5 * 2 ** (step / 2) for step in range(40)]
+    for (elapsed, reply), seconds in zip(looked, slept, strict=True):
+        assert min(abs(reply - each) for each in grid) < 1e-6
+        assert abs(elapsed - 0.001 + seconds - reply) < 1e-6
+
+
 def test_a_large_release_waits_for_a_steward(make_service, run):
     service = make_service(approve_above="0.2")
 
@@ -371,8 +510,15 @@ def test_an_analysts_recipe_names_no_file_of_the_server(make_service, run, folde
     service = make_service()
     adaptive = 'recipe = "adaptive"\ntable = "visits"\nepsilon = 0.5\npublic = "/etc/hostname"\n'
     for user in (ANA, SUE):
-        with pytest.raises(AccessDenied, match=r"file|folder"):
-            run(service.check(user, adaptive))
+        for call in (service.check(user, adaptive), service.start_release(user, adaptive, name="r")):
+            with pytest.raises(AccessDenied, match=r"file|folder"):
+                run(call)
+    (folder / "guide.csv").write_text("clinic,month\nNorth,1\n")
+    inside = adaptive.replace("/etc/hostname", "guide.csv")
+    for call in (service.check(ANA, inside), service.start_release(ANA, inside, name="r")):
+        with pytest.raises(AccessDenied, match="only a steward's recipe"):
+            run(call)
+    assert service.state.jobs() == []
 
 
 def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
@@ -394,6 +540,46 @@ def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
         service.check_password("ana", "ana's password", origin="here")
     assert service.check_password("ana", "ana's password", origin="elsewhere") == ANA
     assert "password" not in json.dumps(service.events)
+
+
+def test_the_audit_log_says_from_where_and_by_which_door(make_service, run):
+    service = make_service()
+
+    async def ask():
+        sfumato_service.CALLER.set({"door": "wire", "address": "192.0.2.7"})
+        await service.ask(ANA, COUNT)
+        with pytest.raises(AccessDenied):
+            await service.users(ANA)
+        await service.set_share(SUE, "ana", "0.75")
+        await service.set_share(SUE, "ana", None)
+
+    run(ask())
+    assert [event["event"] for event in service.events] == ["ask", "denied", "share", "share"]
+    assert {(event["door"], event["address"]) for event in service.events} == {("wire", "192.0.2.7")}
+    changes = [(event["before"], event["after"]) for event in service.events[2:]]
+    assert changes == [("1", "0.75"), ("0.75", "all")]
+
+
+def test_who_is_not_let_in_leaves_lines_but_fills_no_disk(make_service):
+    service = make_service()
+
+    def knock(address):
+        sfumato_service.CALLER.set({"door": "http", "address": address})
+        for number in range(50):
+            assert service.check_token("sf_wrong") is None
+            assert service.check_password(f"nobody{number}", "wrong password", origin=address) is None
+        assert service.enter_by_link("wrong") is None
+
+    for address in ("192.0.2.7", "192.0.2.8"):
+        contextvars.copy_context().run(knock, address)
+    for address in ("192.0.2.7", "192.0.2.8"):
+        lines = [event for event in service.events if event["address"] == address]
+        assert len(lines) == 60
+        assert {(line["event"], line["outcome"]) for line in lines} == {
+            ("token", "refused"),
+            ("login", "refused"),
+        }
+    assert service.metrics()["logins_refused"] == 100
 
 
 def test_what_is_kept_of_a_wrong_name_is_short(make_service):
@@ -444,6 +630,23 @@ def test_a_steward_link_works_once(make_service):
     assert service.enter_by_link(link) is None
     service.close_session(session)
     assert service.find_session(session) is None
+
+
+def test_a_link_is_for_one_steward_one_process_and_ten_minutes(make_service, monkeypatch):
+    service, other = make_service(), make_service()
+    assert other.enter_by_link(service.make_steward_link()) is None  # as after a stop
+    service.state.add_user("ann", "steward")
+    assert service.make_steward_link() is None  # nobody says whose
+    for nobody in ("ana", "eve"):
+        with pytest.raises(AccessDenied, match=f"no steward '{nobody}'"):
+            service.make_steward_link(nobody)
+    assert service.find_session(service.enter_by_link(service.make_steward_link("sue")))[0] == SUE
+    link = service.make_steward_link("ann")
+    service.state.new_token("ann")
+    assert service.enter_by_link(link) is None
+    link, now = service.make_steward_link("sue"), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 601)
+    assert service.enter_by_link(link) is None
 
 
 def test_people_are_added_with_a_share_and_removed(make_service, run):

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from sfumato.errors import AccessDenied
+from sfumato.errors import AccessDenied, LedgerError
 from sfumato.serve.clock import next_reply
 from sfumato.serve.state import State, make_verifier
 
@@ -13,10 +13,10 @@ from sfumato.serve.state import State, make_verifier
 def test_the_file_holds_no_secret_in_the_clear(tmp_path):
     state = State(tmp_path / "serve.db")
     token = state.add_user("ana", "analyst", password="correct horse")
-    session, link = state.open_session("ana"), state.make_link("ana")
+    session = state.open_session("ana")
     with sqlite3.connect(tmp_path / "serve.db") as connection:
         dump = "\n".join(connection.iterdump())
-    for secret in (token, session, link, "correct horse"):
+    for secret in (token, session, "correct horse"):
         assert secret not in dump
     assert stat.S_IMODE((tmp_path / "serve.db").stat().st_mode) == 0o600
 
@@ -36,6 +36,15 @@ def test_unknown_names_have_a_verifier_that_stays_and_fits_nothing(tmp_path):
     assert first == again
     assert first != state.find_verifier("nobody else")
     assert not first.fits("")
+
+
+def test_a_file_that_cannot_be_used_is_no_fault_of_who_asks(tmp_path):
+    state = State(tmp_path / "serve.db")
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"no database" * 1000)
+    with pytest.raises(LedgerError, match="cannot be used") as caught:  # 503
+        state.find_user("ana")
+    assert str(tmp_path) not in str(caught.value)
 
 
 def test_names_roles_and_passwords_are_checked(tmp_path):

@@ -22,6 +22,10 @@ def serve(
     pg_port: Annotated[
         int | None, typer.Option("--pg-port", help="The port of the PostgreSQL wire; 0 takes a free one.")
     ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option("--link", help="Print a link that signs this steward in once, within ten minutes."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Serve the project: a web page, an HTTP API, the PostgreSQL wire and an endpoint for agents.
@@ -49,8 +53,13 @@ def serve(
         say(f'PostgreSQL  psql "{addresses["postgresql"]} user=NAME dbname=sfumato"')
         say(f"HTTP API    {addresses['api']}")
         say(f"agents      {addresses['agents']}")
-        say(f"\nSteward, open this once: {addresses['steward']}")
+        if "steward" in addresses:
+            say(f"\nSteward, open this once, within ten minutes: {addresses['steward']}")
+        else:
+            say(f"\nStewards sign in at {addresses['page']}, or by a link: sfumato serve --link NAME")
         say("Others: sfumato user add NAME --role analyst --share EPSILON. Stop with Ctrl-C.")
         sys.stdout.flush()
 
-    run_server(curator, settings, announce=announce, log_stream=sys.stdout if json else None)
+    if link is None and sys.stdout.isatty() and not json:  # what is kept somewhere holds no link
+        link = ""
+    run_server(curator, settings, announce=announce, log_stream=sys.stdout if json else None, link=link)

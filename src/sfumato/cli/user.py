@@ -34,7 +34,7 @@ def add(
     json: Json = False,
 ) -> None:
     """Add a person and print their token, which is shown only now."""
-    from sfumato.serve.service import add_user
+    from sfumato.serve.state import add_user
 
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
     curator, state = _open(project)

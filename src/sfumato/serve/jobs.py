@@ -1,13 +1,16 @@
 """Releases that a server makes and shows: long work as jobs, and the folders that they fill.
 
-A job is kept in `serve.db` with its recipe, so that one that was interrupted is begun again at the next start
-and goes on under the charge that it made. How far it is shows at times fixed beforehand (`clock`).
+A job is kept in `serve.db` with its recipe. One of the servers claims it, and renews its claim while it is
+at work, so that none is made twice; one that was interrupted is begun again under the charge that it made.
+How far a job is gets there at times fixed beforehand (`clock`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -41,18 +44,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_BEGUN = 20
 _LONGEST_RECIPE = 100_000
 _FIRST_LOOK = 0.5  # seconds until a job first shows how far it is
+_CLAIM_SECONDS = 30.0  # after which a server that has died no longer has its jobs
+_RENEW_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class _Job:
-    """A job at work: what it has done, and what of it shows."""
+    """A job at work, and what it has done, of which the rest learns later."""
 
-    number: int
+    person: str
     name: str
+    recipe: str
     status: str = "waiting"
     stages: list[str] = field(default_factory=list)
     message: str | None = None
-    shown: dict[str, Any] = field(default_factory=dict)
 
 
 class Jobs:
@@ -63,8 +68,10 @@ class Jobs:
         self._state = state
         self._folder = folder
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sfumato-release")
-        self._live: dict[int, _Job] = {}
+        self._server = secrets.token_hex(8)
+        self._live: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
     def check(self, recipe: str, *, files: bool) -> Check:
@@ -89,30 +96,32 @@ class Jobs:
         return self._state.add_job(person, name=name, recipe=recipe, status=status)
 
     def start(self, number: int) -> None:
-        """Begins a job that waits, or goes on with one that was interrupted."""
-        record = self.find(number)
-        shown: dict[str, Any] = {"status": "waiting", "stages": [], "message": None}
-        job = self._live[number] = _Job(number=number, name=record["name"], shown=shown)
-        task = asyncio.get_running_loop().create_task(self._watch_over(job, record))
+        """Begins a job that waits, or goes on with one that was interrupted, unless another server has it."""
+        claimed = self._state.claim_job(number, self._server, seconds=_CLAIM_SECONDS)
+        if claimed is None or number in self._live:
+            return
+        self._live.add(number)
+        task = asyncio.get_running_loop().create_task(self._watch_over(number, _Job(*claimed)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def resume(self) -> None:
-        """Begins all jobs again that a stop has interrupted."""
-        for record in self._state.jobs():
-            if record["status"] in ("waiting", "running"):
-                self.start(record["number"])
+        """Begins all jobs again that a stop has interrupted, also those of a server that dies later."""
+        self._renewing = asyncio.get_running_loop().create_task(self._renew())
 
-    def records(self) -> list[dict[str, Any]]:
-        """All jobs as they show, the newest first."""
-        return [
-            record | (self._live[record["number"]].shown if record["number"] in self._live else {})
-            for record in self._state.jobs()
-        ]
+    async def _renew(self) -> None:
+        while True:
+            with contextlib.suppress(SfumatoError):
+                live = list(self._live)
+                await asyncio.to_thread(self._state.renew_claims, live, self._server, seconds=_CLAIM_SECONDS)
+                for record in await asyncio.to_thread(self._state.jobs):
+                    if record["status"] in ("waiting", "running"):
+                        self.start(record["number"])
+            await asyncio.sleep(_RENEW_SECONDS)
 
     def find(self, number: int) -> dict[str, Any]:
         """One job as it shows."""
-        for record in self.records():
+        for record in self._state.jobs():
             if record["number"] == number:
                 return record
         raise ReleaseError(f"there is no job {number}")
@@ -135,14 +144,19 @@ class Jobs:
 
     async def close(self) -> None:
         """Waits for what was begun; what waits is begun at the next start."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        waiting = list(self._live)
         self._worker.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(SfumatoError):
+            self._state.renew_claims(waiting, self._server, seconds=0)
 
     def folders(self) -> dict[str, Path]:
         """The releases that are there, by name: made by jobs, or written beside the project file."""
         # One that has just been written shows when its job does.
-        live = list(self._live.values())  # of which the loop may begin another meanwhile
-        hidden = {self._folder / job.name for job in live if job.shown["status"] in ("waiting", "running")}
+        jobs = self._state.jobs()
+        hidden = {self._folder / job["name"] for job in jobs if job["status"] in ("waiting", "running")}
         found = {}
         for place in (self._curator.project.folder, self._folder):
             for path in sorted(place.iterdir()) if place.is_dir() else ():
@@ -218,38 +232,45 @@ class Jobs:
 
         return open_model(self.folder(name)).sql(text).table
 
-    async def _watch_over(self, job: _Job, record: dict[str, Any]) -> None:
+    async def _watch_over(self, number: int, job: _Job) -> None:
         loop = asyncio.get_running_loop()
         try:
-            work = loop.run_in_executor(self._worker, lambda: self._publish(job, record))
+            work = loop.run_in_executor(self._worker, lambda: self._publish(job))
         except RuntimeError:  # the server is stopping; it is begun again at the next start
             return
-        begun = loop.time()
-        while True:
+        begun, shown, done = loop.time(), "", False
+        while not done:
             elapsed = loop.time() - begun
             # A little more than the last time, so that the next one is after it.
             await asyncio.sleep(next_reply(elapsed + 0.001, first=_FIRST_LOOK) - elapsed)
             done = work.done()
-            job.shown = {"status": job.status, "stages": list(job.stages), "message": job.message}
+            if shown == (shown := f"{job.status} {job.stages} {job.message}"):
+                continue
+            with contextlib.suppress(SfumatoError):  # it is found to be done when it is begun again
+                await asyncio.to_thread(
+                    self._state.update_job,
+                    number,
+                    status=job.status,
+                    stages=list(job.stages),
+                    message=job.message,
+                    server=self._server,
+                )
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
-            if done:
-                return
+        self._live.discard(number)
 
-    def _publish(self, job: _Job, record: dict[str, Any]) -> None:
+    def _publish(self, job: _Job) -> None:
         """Makes the release; whatever ends it is what the job shows."""
-        number = job.number
 
         def stage(text: str) -> None:
             if not job.stages or job.stages[-1] != text:
                 job.stages.append(text)
 
         job.status = "running"
-        self._state.update_job(number, status="running", stages=[])
         try:
-            file = self._read(record["recipe"], files=True)
+            file = self._read(job.recipe, files=True)
             self._folder.mkdir(exist_ok=True)
-            out = self._folder / record["name"]
+            out = self._folder / job.name
             # What was begun there is finished; anything else in that place is refused.
             begun = out.exists() and self._curator.kept(out) is not None
             self._curator.release(
@@ -258,7 +279,7 @@ class Jobs:
                 delta=file.delta,
                 out=out,
                 force=begun,
-                asked_by=record["person"],
+                asked_by=job.person,
                 progress=stage,
             )
             job.status = "done"
@@ -270,8 +291,6 @@ class Jobs:
             job.status, job.message = "failed", str(error)
         except Exception as error:
             job.status, job.message = "failed", f"stopped by {type(error).__name__}; the log has more"
-        finally:
-            self._state.update_job(number, status=job.status, stages=job.stages, message=job.message)
 
     def _read(self, recipe: str, *, files: bool) -> RecipeFile:
         """The recipe in a text; with `files` it may name public ones, in the project's folder."""

@@ -33,6 +33,8 @@ class Log:
 
     def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
         self._path = path
+        path.touch(mode=0o600)
+        path.chmod(0o600)  # it names people, and where they ask from
         self._stream = stream
         self._guard = threading.Lock()
 
@@ -54,13 +56,15 @@ def run_server(
     *,
     announce: Callable[[dict[str, str]], None],
     log_stream: TextIO | None = None,
+    link: str | None = None,
 ) -> None:
     """Serves until it is stopped; what was charged by then is finished and stored.
 
-    `announce` is called with the addresses and a one-time link for a steward once all doors are open.
+    `announce` is called with the addresses once all doors are open: among them a one-time link for the
+    steward that `link` names, for the only one if it is empty, and none if it is None.
     """
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(curator, settings, announce=announce, log_stream=log_stream))
+        asyncio.run(_serve(curator, settings, announce=announce, log_stream=log_stream, link=link))
 
 
 async def _serve(
@@ -69,6 +73,7 @@ async def _serve(
     *,
     announce: Callable[[dict[str, str]], None],
     log_stream: TextIO | None,
+    link: str | None,
 ) -> None:
     folder = curator.project.folder
     tls = load_tls(settings, folder)
@@ -76,6 +81,7 @@ async def _serve(
     log = Log(folder / AUDIT_FILE, stream=log_stream)
     curator.budget()  # a ledger that cannot be used is noticed before anybody connects
     service = Service(curator, settings=settings, state=state, log=log)
+    secret = None if link is None else service.make_steward_link(link)
     catalog = Catalog(
         curator.project, stored={name: curator.describe_table(name) for name in _named(curator)}
     )
@@ -99,9 +105,9 @@ async def _serve(
             f"port {settings.pg_port} cannot be opened; choose another with --pg-port"
         ) from None
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with contextlib.suppress(NotImplementedError, AttributeError):  # Windows
+            asyncio.get_running_loop().add_signal_handler(getattr(signal, name), stop.set)
     serving = asyncio.create_task(_run_http(http))
     while not http.started and not serving.done():
         await asyncio.sleep(0.01)
@@ -110,7 +116,7 @@ async def _serve(
         serving.result()
         raise SourceError(f"port {settings.http_port} cannot be opened; choose another with --http-port")
     service.resume_jobs()
-    announce(_addresses(service, settings, http, listening))
+    announce(_addresses(settings, http, listening, link=secret))
     log({"event": "start", "person": ""})
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +171,7 @@ async def _run_http(server: uvicorn.Server) -> None:
 
 
 def _addresses(
-    service: Service, settings: Settings, http: uvicorn.Server, listening: asyncio.Server
+    settings: Settings, http: uvicorn.Server, listening: asyncio.Server, *, link: str | None
 ) -> dict[str, str]:
     http_port = http.servers[0].sockets[0].getsockname()[1]
     pg_port = listening.sockets[0].getsockname()[1]
@@ -174,7 +180,7 @@ def _addresses(
     page = f"{'https' if settings.certificate else 'http'}://{shown}:{http_port}"
     return {
         "page": page,
-        "steward": f"{page}/enter?link={service.make_steward_link()}",
+        **({} if link is None else {"steward": f"{page}/enter?link={link}"}),
         "api": f"{page}/openapi.json",
         "agents": f"{page}/mcp",
         "postgresql": f"host={host} port={pg_port}",

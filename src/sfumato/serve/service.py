@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,18 +25,17 @@ from sfumato.errors import (
     ApprovalNeeded,
     BudgetExceeded,
     ChargeKept,
-    LedgerError,
-    RecipeError,
     ReleaseError,
     SfumatoError,
     SourceError,
     TooManyRequests,
 )
-from sfumato.exact import format_exact, format_short, parse_positive
+from sfumato.exact import format_exact, format_short
 from sfumato.serve.clock import next_reply
 from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
-from sfumato.serve.state import Role, State, User, Verifier
+from sfumato.serve.state import Role, State, User, Verifier, add_user
+from sfumato.serve.turns import Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from sfumato.sql.settle import Description
 
 Done = TypeVar("Done")
+
+CALLER: ContextVar[dict[str, str]] = ContextVar("caller", default={})  # noqa: B039 - never changed
+"""The door and the address of whoever is being served, for the audit log."""
 
 # What each role may do. Whoever is not named here for something may not do it.
 _LOOK = {"releases", "ask a release"}
@@ -62,7 +65,10 @@ _UNREADABLE = "a table of the project cannot be read now; nothing was spent. The
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
+_REFUSALS = 60  # lines in the audit log that one address makes in a minute without being let in
+_LINK_SECONDS = 600.0
 _MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
+_MOST_ANSWERED = 10_000  # statements that are known to be stored
 _LONGEST_NAME = 64  # one more than a name may have
 
 
@@ -107,11 +113,17 @@ class Service:
         self.state = state
         self.curator = curator
         self._log = log
-        self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="sfumato-ask")
+        # One lane for what reads records and other long work, one for what is stored or known already.
+        most = max(1, settings.workers - 1)
+        self._long = Turns(settings.workers, each=most, name="sfumato-ask")
+        self._quick = Turns(settings.workers, each=most, name="sfumato-tell")
+        self._answered: dict[str, None] = {}
         self._running: set[asyncio.Future[Any]] = set()
         self._asked: dict[str, deque[float]] = {}
         self._failed: dict[str, deque[float]] = {}
+        self._refused: dict[str, deque[float]] = {}
         self._counts: Counter[str] = Counter()
+        self._links: dict[bytes, tuple[str, Verifier | None, float]] = {}  # they end with this process
         self._closing = False
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
 
@@ -122,9 +134,9 @@ class Service:
 
     # Who asks
 
-    def find_user(self, name: str) -> User | None:
-        """The person called `name`."""
-        return self.state.find_user(name)
+    def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
+        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        return self.state.find_user(name, proven=proven)
 
     def find_verifier(self, name: str) -> Verifier:
         """What proves a person's password; one that nothing fits for names that are not known."""
@@ -134,42 +146,66 @@ class Service:
         """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
         return len(_recent(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
 
-    def note_login(self, name: str, *, origin: str, door: str, known: bool) -> None:
+    def note_login(self, name: str, *, origin: str, known: bool) -> None:
         """Records a login; one that failed counts against the name, from that address."""
         name = name[:_LONGEST_NAME]  # who has not logged in yet may send any
-        if not known:
-            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
         self._counts["logins" if known else "logins_refused"] += 1
-        self.note("login", name, door=door, outcome="ok" if known else "refused")
+        if known:
+            self.note("login", name, outcome="ok")
+        else:
+            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
+            self._note_refusal("login", name)
+
+    def _note_refusal(self, event: str, name: str = "") -> None:
+        """Records that somebody was not let in, of each address so often that it fills no disk."""
+        refused = _recent(self._refused, CALLER.get().get("address", ""))
+        if len(refused) < _REFUSALS:
+            refused.append(time.monotonic())
+            self.note(event, name, outcome="refused")
 
     def check_password(self, name: str, password: str, *, origin: str) -> User | None:
         """The person, if the password is theirs; takes as long for a name that is not known."""
         if not self.may_log_in(name, origin=origin):
             raise TooManyRequests("too many wrong passwords for this name; wait a minute")
         known = self.find_verifier(name).fits(password)
-        self.note_login(name, origin=origin, door="web", known=known)
+        self.note_login(name, origin=origin, known=known)
         return self.find_user(name) if known else None
 
     def check_token(self, token: str) -> User | None:
         """Whose token it is."""
-        return self.state.find_token(token)
+        user = self.state.find_token(token)
+        if user is None:
+            self._note_refusal("token")
+        return user
 
-    def make_steward_link(self) -> str:
-        """The secret of a link that opens one session as a steward; without any, `steward` is made one."""
+    def make_steward_link(self, name: str = "") -> str | None:
+        """The secret of a link that opens one session of the steward `name`: at this process, within minutes.
+
+        Without a name it is for the only steward, who is made if there is none; None if there are several.
+        """
         stewards = [user.name for user in self.state.users() if user.role == "steward"]
-        if not stewards:
+        if not stewards and name in ("", "steward"):
             self.state.add_user("steward", "steward")
             stewards = ["steward"]
-        return self.state.make_link(stewards[0])
+        if not name and len(stewards) > 1:
+            return None
+        name = name or stewards[0]
+        if name not in stewards:
+            raise AccessDenied(f"there is no steward {name!r}; sfumato user add {name} --role steward")
+        secret = secrets.token_urlsafe(24)
+        key, ends = hashlib.sha256(secret.encode()).digest(), time.monotonic() + _LINK_SECONDS
+        self._links[key] = name, self.find_verifier(name), ends
+        return secret
 
     def enter_by_link(self, link: str) -> str | None:
         """The secret of the session that a link opens, once."""
-        name = self.state.use_link(link)
-        if name is None or self.find_user(name) is None:
-            self.note("link", "", outcome="refused")
+        name, proven, ends = self._links.pop(hashlib.sha256(link.encode()).digest(), ("", None, 0.0))
+        user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
+        if user is None:
+            self._note_refusal("link")
             return None
         self.note("link", name, outcome="ok")
-        return self.state.open_session(name)
+        return self.open_session(user)
 
     def open_session(self, user: User) -> str:
         """The secret of a new session of a browser."""
@@ -196,7 +232,8 @@ class Service:
         """Names and types of an answer's columns; reads nothing and spends nothing."""
         self.admit(user, "describe")
         return await self.run(
-            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types))
+            user,
+            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types)),
         )
 
     async def explain(
@@ -204,7 +241,7 @@ class Service:
     ) -> dict[str, Any]:
         """What a statement would cost and err, and whether it is paid for already; spends nothing."""
         self.admit(user, "explain")
-        return await self.run(lambda: self._explain(user, text, epsilon, tuple(parameters)))
+        return await self.run(user, lambda: self._explain(user, text, epsilon, tuple(parameters)))
 
     async def ask(
         self,
@@ -225,11 +262,14 @@ class Service:
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
         stages: list[str] = []  # none until something is charged
+        ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
 
-        def work() -> Reply | SfumatoError:
+        def work(*, stored: bool = False) -> Reply | SfumatoError | None:
+            limited = replace(ask, at_most=Fraction(0)) if stored else ask
             try:
-                ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
-                return self._buy(ask, started=time.monotonic(), progress=stages.append)
+                return self._buy(limited, started=time.monotonic(), progress=stages.append)
+            except BudgetExceeded as error:
+                return None if stored else error
             except SourceError as error:
                 return self._hide(error)
             except SfumatoError as error:
@@ -238,32 +278,41 @@ class Service:
                 self.note("error", user.name, kind=type(error).__name__)
                 return ChargeKept(_KEPT) if stages else SfumatoError(_FAILED)
 
-        reply = await self.run(work)
-        self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
+        reply = None
+        if ask.digest in self._answered:  # and stored, unless the table was replaced
+            reply = await self.run(user, lambda: work(stored=True))
+        if reply is None:
+            reply = await self.run(user, work, long=True)
+        assert reply is not None
+        self._count_reply(user, reply, time.monotonic() - begun, ask.digest[:16])
         if isinstance(reply, SfumatoError):
             raise reply
+        if not reply.public and "within" not in text.lower():  # which may buy a better answer each time
+            self._answered[ask.digest] = None
+            if len(self._answered) > _MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
         return reply
 
     async def budget(self, user: User) -> dict[str, Any]:
         """What the project and the person may spend, have spent and have left, as exact numbers in text."""
         self.admit(user, "budget")
-        return await self.run(lambda: self._budget(user))
+        return await self.run(user, lambda: self._budget(user))
 
     async def tables(self, user: User) -> list[dict[str, Any]]:
         """The tables of the project: public facts of the project file, and names and kinds of columns."""
         self.admit(user, "tables")
-        return await self.run(lambda: describe_tables(self.curator))
+        return await self.run(user, lambda: describe_tables(self.curator))
 
     async def history(self, user: User) -> list[dict[str, Any]]:
         """The charges of a person, or of everybody for a steward, the newest first."""
         self.admit(user, "history")
         mine = None if user.role == "steward" else user.name
-        return await self.run(lambda: list_charges(self.curator, mine))
+        return await self.run(user, lambda: list_charges(self.curator, mine))
 
     async def ledger(self, user: User) -> list[dict[str, Any]]:
         """All charges, the newest first."""
         self.admit(user, "ledger")
-        return await self.run(lambda: list_charges(self.curator, None))
+        return await self.run(user, lambda: list_charges(self.curator, None))
 
     # Releases
 
@@ -271,7 +320,7 @@ class Service:
         """What a release of `recipe`, the text of its file, would ask, cost and err."""
         self.admit(user, "check")
         trusted = user.role == "steward"
-        return (await self.run(lambda: self._jobs.check(recipe, files=trusted))).to_record()
+        return (await self.run(user, lambda: self._jobs.check(recipe, files=trusted), long=True)).to_record()
 
     async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
         """The job that makes the release `name`; what costs too much for one person alone waits."""
@@ -297,7 +346,7 @@ class Service:
                 )
             return number, waits
 
-        number, waits = await self.run(add)
+        number, waits = await self.run(user, add, long=True)
         self.note("release", user.name, job=number, outcome="waits" if waits else "begun")
         if not waits:
             self._jobs.start(number)
@@ -310,7 +359,7 @@ class Service:
     async def jobs(self, user: User) -> list[dict[str, Any]]:
         """The jobs of a person, or of everybody for a steward."""
         self.admit(user, "jobs")
-        found = await self.run(self._jobs.records)
+        found = await self.run(user, self.state.jobs)
         return [job for job in found if user.role == "steward" or job["person"] == user.name]
 
     async def job(self, user: User, number: int) -> dict[str, Any]:
@@ -329,41 +378,41 @@ class Service:
     async def releases(self, user: User) -> list[dict[str, Any]]:
         """What is released: for each its table, its recipe, its cost and its files."""
         self.admit(user, "releases")
-        return await self.run(self._jobs.describe)
+        return await self.run(user, self._jobs.describe)
 
     async def release_file(self, user: User, name: str, file: str) -> Path:
         """The path of one file of a release."""
         self.admit(user, "releases")
-        return await self.run(lambda: self._jobs.file(name, file))
+        return await self.run(user, lambda: self._jobs.file(name, file))
 
     async def report_page(self, user: User, name: str) -> bytes:
         """The report on a release: one page of HTML."""
         self.admit(user, "releases")
-        return await self.run(lambda: self._jobs.report(name))
+        return await self.run(user, lambda: self._jobs.report(name), long=True)
 
     async def ask_release(self, user: User, name: str, text: str) -> pa.Table:
         """The answer of a released model, which is public: it costs nothing."""
         self.admit(user, "ask a release")
-        return await self.run(lambda: self._jobs.ask(name, text))
+        return await self.run(user, lambda: self._jobs.ask(name, text), long=True)
 
     async def predict(self, user: User, name: str, rows: str) -> pa.Table:
         """What a released model expects of new rows, given as CSV: free, and nothing of them is kept."""
         self.admit(user, "ask a release")
-        return await self.run(lambda: self._jobs.predict(name, rows))
+        return await self.run(user, lambda: self._jobs.predict(name, rows), long=True)
 
     # People and approvals
 
     async def users(self, user: User) -> list[dict[str, Any]]:
         """Everybody, with their share and what they spent."""
         self.admit(user, "users")
-        return await self.run(lambda: list_users(self.state, self.curator))
+        return await self.run(user, lambda: list_users(self.state, self.curator))
 
     async def add_user(
         self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
     ) -> str:
         """A new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
         self.admit(user, "users")
-        token = await self.run(lambda: add_user(self.state, self.curator, name, role, share, password))
+        token = await self.run(user, lambda: add_user(self.state, self.curator, name, role, share, password))
         self.note("add user", user.name, about=name, role=role)
         return token
 
@@ -372,33 +421,42 @@ class Service:
         self.admit(user, "users")
         if name == user.name:
             raise AccessDenied("nobody removes themselves; ask another steward")
-        await self.run(lambda: self.state.remove_user(name))
+        await self.run(user, lambda: self.state.remove_user(name))
         self.note("remove user", user.name, about=name)
 
     async def new_token(self, user: User, name: str) -> str:
         """A token in place of the one that a person had; everybody may renew their own."""
         if name != user.name:
             self.admit(user, "users")
-        token = await self.run(lambda: self.state.new_token(name))
+        token = await self.run(user, lambda: self.state.new_token(name))
         self.note("new token", user.name, about=name)
         return token
 
     async def set_share(self, user: User, name: str, share: object) -> None:
         """Another share for a person; None lets them spend whatever is there."""
         self.admit(user, "users")
-        await self.run(lambda: self.curator.set_share(name, share))
-        self.note("share", user.name, about=name)
+
+        def change() -> list[str]:
+            before = self.curator.share(name)
+            self.curator.set_share(name, share)
+            after = self.curator.share(name)
+            return ["all" if each is None else str(each.total) for each in (before, after)]
+
+        before, after = await self.run(user, change)
+        self.note("share", user.name, about=name, before=before, after=after)
 
     async def approvals(self, user: User) -> list[dict[str, Any]]:
         """What waits for a steward and what was decided, the newest first; others see their own."""
         self.admit(user, "history")
-        found = await self.run(self.state.approvals)
+        found = await self.run(user, self.state.approvals)
         return [each for each in found if user.role == "steward" or each["person"] == user.name]
 
     async def decide(self, user: User, number: int, *, approve: bool) -> dict[str, Any]:
         """Approves or refuses what waits; the person may then buy it once."""
         self.admit(user, "approvals")
-        decided = await self.run(lambda: self.state.decide(number, approve=approve, decided_by=user.name))
+        decided = await self.run(
+            user, lambda: self.state.decide(number, approve=approve, decided_by=user.name)
+        )
         self.note("decide", user.name, number=number, outcome=decided["status"])
         if decided["kind"] == "release":
             job = int(decided["digest"].removeprefix("job "))
@@ -425,10 +483,13 @@ class Service:
             raise TooManyRequests("too many requests in a minute; wait a little")
         recent.append(time.monotonic())
 
-    async def run(self, work: Callable[[], Done]) -> Done:
-        """What `work` gives, run in a worker; it goes on to its end if whoever waits for it leaves."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._workers, work)
+    async def run(self, user: User | None, work: Callable[[], Done], *, long: bool = False) -> Done:
+        """What `work` of a person gives, in their turn; it goes on to its end if who waits for it leaves.
+
+        What is `long` reads records or computes for a while, and holds up nothing else.
+        """
+        turns = self._long if long else self._quick
+        future = asyncio.wrap_future(turns.submit("" if user is None else user.name, work))
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         # An error that nobody waits for any more is no event of the loop's.
@@ -447,11 +508,27 @@ class Service:
 
     def note(self, event: str, person: str, **facts: object) -> None:
         """Adds to the audit log: who did what, when, and how it ended; never a value of a record."""
-        self._log({"event": event, "person": person, **facts})
+        self._log({"event": event, "person": person, **CALLER.get(), **facts})
 
     def metrics(self) -> dict[str, float]:
         """Counts of what happened since the start, and how much is going on."""
         return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
+
+    async def is_ready(self) -> bool:
+        """Whether people, ledger and every table can be read; where not, the log names what."""
+
+        def look() -> None:
+            self.state.find_user("")
+            self.curator.budget()
+            describe_tables(self.curator)
+
+        try:
+            await self.run(None, look)
+        except SfumatoError as error:
+            if not isinstance(error, SourceError):  # which is noted already
+                self.note("error", "", kind=type(error).__name__, text=str(error))
+            return False
+        return True
 
     @property
     def is_closing(self) -> bool:
@@ -464,7 +541,8 @@ class Service:
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
         await self._jobs.close()
-        self._workers.shutdown()
+        self._long.close()
+        self._quick.close()
 
     # In workers
 
@@ -606,29 +684,6 @@ class Service:
             outcome, facts = "refused", {"kind": type(reply).__name__}
         self._counts[f"asks_{outcome}"] += 1
         self.note("ask", user.name, outcome=outcome, statement=digest, **facts)
-
-
-def add_user(
-    state: State, curator: Curator, name: str, role: str, share: object, password: str | None
-) -> str:
-    """A new person's token, with their share entered in the ledger.
-
-    `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
-    analyst needs; without a `password` the token is also that.
-    """
-    if role == "analyst" and share is None:
-        raise RecipeError("an analyst needs a share of the budget: the most epsilon that they may spend")
-    if role == "viewer" and share is not None:
-        raise RecipeError("a viewer asks nothing that costs; leave the share away")
-    if share is not None:
-        parse_positive(share, name="share")
-    token = state.add_user(name, role, password=password)  # type: ignore[arg-type]  # it checks the role
-    try:
-        curator.set_share(name, share)
-    except LedgerError:
-        state.remove_user(name)
-        raise
-    return token
 
 
 def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:

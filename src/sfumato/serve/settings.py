@@ -25,7 +25,7 @@ class Settings:
     connect; `names` are the names under which it is reached. What costs more than epsilon `approve_above`
     waits for a steward. `session_budget` is the most that one connection or agent may spend unless it says
     otherwise, `per_minute` the questions of one person in a minute, `connections` all at once, `workers`
-    the questions that are answered at a time. `releases` is the folder where releases are published,
+    the new questions that are answered at a time. `releases` is the folder where releases are published,
     `reply_every` the first reply time in seconds (docs/proofs/serve.md).
     """
 

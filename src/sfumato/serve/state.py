@@ -1,7 +1,7 @@
 """What a server remembers beside the ledger: people, how they prove who they are, approvals and jobs.
 
 One SQLite file, `serve.db`, in the project's folder, for all servers of the project on this machine. It
-holds no record and no secret in the clear: passwords as SCRAM verifiers, tokens, links and sessions as
+holds no record and no secret in the clear: passwords as SCRAM verifiers, tokens and sessions as
 digests. What people may spend is not here but in the ledger's chain.
 """
 
@@ -14,13 +14,17 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sfumato.errors import AccessDenied, SfumatoError
+from sfumato.errors import AccessDenied, LedgerError, RecipeError
+from sfumato.exact import parse_positive
+
+if TYPE_CHECKING:
+    from sfumato.curator import Curator
 
 Role = Literal["steward", "analyst", "viewer"]
 
@@ -29,7 +33,6 @@ STATE_FILE = "serve.db"
 ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every login
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
 _SESSION_SECONDS = 12 * 3600
-_LINK_SECONDS = 24 * 3600
 _OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -38,14 +41,14 @@ CREATE TABLE IF NOT EXISTS people (
     added_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (
     digest BLOB PRIMARY KEY, person TEXT NOT NULL, csrf TEXT NOT NULL, ends_at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, person TEXT NOT NULL, ends_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS approvals (
     number INTEGER PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
     digest TEXT NOT NULL, epsilon TEXT NOT NULL, status TEXT NOT NULL, decided_by TEXT,
     asked_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL UNIQUE, recipe TEXT NOT NULL,
-    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL);
+    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL,
+    server TEXT NOT NULL, claim_ends REAL NOT NULL);
 """
 
 
@@ -128,7 +131,6 @@ class State:
             if not connection.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount:
                 raise AccessDenied(f"there is no user {name!r}")
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
-            connection.execute("DELETE FROM links WHERE person = ?", (name,))
 
     def new_token(self, name: str) -> str:
         """A token in place of the one that the person had; as a password, too, if that was the token."""
@@ -154,13 +156,20 @@ class State:
                 for n, r in connection.execute("SELECT name, role FROM people ORDER BY 1")
             ]
 
-    def find_user(self, name: str) -> User | None:
-        """The person called `name`."""
-        return self._find_user("SELECT name, role FROM people WHERE name = ?", name)
+    def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
+        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        with self._open() as connection:
+            found = connection.execute("SELECT role, verifier FROM people WHERE name = ?", (name,)).fetchone()
+        if found is None or proven not in (None, _unpack(found[1])):
+            return None
+        return User(name=name, role=found[0])
 
     def find_token(self, token: str) -> User | None:
         """Whose token it is."""
-        return self._find_user("SELECT name, role FROM people WHERE token = ?", _digest(token))
+        with self._open() as connection:
+            query = "SELECT name, role FROM people WHERE token = ?"
+            found = connection.execute(query, (_digest(token),)).fetchone()
+        return None if found is None else User(name=found[0], role=found[1])
 
     def find_verifier(self, name: str) -> Verifier:
         """What proves a person's password; for an unknown name one that nothing fits, always the same."""
@@ -199,21 +208,6 @@ class State:
         """Ends a session."""
         with self._open() as connection:
             connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
-
-    def make_link(self, name: str) -> str:
-        """The secret of a link that opens one session of `name`, once, within a day."""
-        secret = secrets.token_urlsafe(24)
-        with self._open() as connection:
-            row = (_digest(secret), name, time.time() + _LINK_SECONDS)
-            connection.execute("INSERT INTO links VALUES (?, ?, ?)", row)
-        return secret
-
-    def use_link(self, secret: str) -> str | None:
-        """Whose link it is; it opens nothing more after that."""
-        with self._open() as connection:
-            query = "DELETE FROM links WHERE digest = ? RETURNING person, ends_at"
-            found = connection.execute(query, (_digest(secret),)).fetchone()
-        return None if found is None or found[1] < time.time() else str(found[0])
 
     def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
         """The number of the request for what `digest` names; the same while it waits."""
@@ -274,21 +268,54 @@ class State:
         with self._open() as connection:
             try:
                 inserted = connection.execute(
-                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?)",
+                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?, '', 0)",
                     (person, name, recipe, status, time.time()),
                 )
             except sqlite3.IntegrityError:
                 raise AccessDenied(f"there is a release {name!r} already; choose another name") from None
             return int(inserted.lastrowid or 0)
 
-    def update_job(self, number: int, *, status: str, stages: list[str], message: str | None = None) -> None:
-        """Keeps how far a job is; one that failed frees its name."""
+    def claim_job(self, number: int, server: str, *, seconds: float) -> tuple[str, str, str] | None:
+        """Who asked for a job, its name and its recipe; None if it is done or is another server's.
+
+        A server that stops renewing what it claimed loses it after so many seconds.
+        """
+        query = (
+            "UPDATE jobs SET server = ?, claim_ends = ?, status = 'waiting', stages = '[]' WHERE number = ?"
+            " AND claim_ends < ? AND status IN ('waiting', 'running', 'approval')"
+            " RETURNING person, name, recipe"
+        )
+        now = time.time()
         with self._open() as connection:
-            connection.execute(
-                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?",
-                (status, json.dumps(stages), message, number),
+            found: tuple[str, str, str] | None = connection.execute(
+                query, (server, now + seconds, number, now)
+            ).fetchone()
+        return found
+
+    def renew_claims(self, numbers: Sequence[int], server: str, *, seconds: float) -> None:
+        """Keeps jobs that `server` has claimed for as long again; for 0 seconds leaves them to others."""
+        ends = time.time() + seconds if seconds else 0
+        with self._open() as connection:
+            query = "UPDATE jobs SET claim_ends = ? WHERE number = ? AND server = ?"
+            connection.executemany(query, [(ends, number, server) for number in numbers])
+
+    def update_job(
+        self,
+        number: int,
+        *,
+        status: str,
+        stages: list[str],
+        message: str | None = None,
+        server: str | None = None,
+    ) -> None:
+        """Keeps how far a job is, if it is still that of `server`; one that failed frees its name."""
+        with self._open() as connection:
+            changed = connection.execute(
+                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?"
+                " AND server = coalesce(?, server)",
+                (status, json.dumps(stages), message, number, server),
             )
-            if status == "failed":
+            if status == "failed" and changed.rowcount:
                 connection.execute(
                     "UPDATE jobs SET name = name || ' #' || number WHERE number = ?", (number,)
                 )
@@ -304,11 +331,6 @@ class State:
             rows = connection.execute(f"SELECT {', '.join(names)} FROM {table} {rest}").fetchall()
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def _find_user(self, query: str, value: str | bytes) -> User | None:
-        with self._open() as connection:
-            found = connection.execute(query, (value,)).fetchone()
-        return None if found is None else User(name=found[0], role=found[1])
-
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
@@ -320,9 +342,32 @@ class State:
             raise
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise SfumatoError(
+            raise LedgerError(
                 f"{self._path.name!r} cannot be used ({name}); check its folder, or restore it"
             ) from None
+
+
+def add_user(
+    state: State, curator: Curator, name: str, role: str, share: object, password: str | None
+) -> str:
+    """A new person's token, with their share entered in the ledger.
+
+    `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
+    analyst needs; without a `password` the token is also that.
+    """
+    if role == "analyst" and share is None:
+        raise RecipeError("an analyst needs a share of the budget: the most epsilon that they may spend")
+    if role == "viewer" and share is not None:
+        raise RecipeError("a viewer asks nothing that costs; leave the share away")
+    if share is not None:
+        parse_positive(share, name="share")
+    token = state.add_user(name, role, password=password)  # type: ignore[arg-type]  # it checks the role
+    try:
+        curator.set_share(name, share)
+    except LedgerError:
+        state.remove_user(name)
+        raise
+    return token
 
 
 def _digest(secret: str) -> bytes:

@@ -111,7 +111,7 @@ NOT_COVERED = [
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    """Statements end after half a second in place of five."""
+    """Statements end after half a second in place of two."""
     monkeypatch.setattr("sfumato.serve.catalog._LONGEST", 0.5)
 
 

@@ -1,11 +1,13 @@
 """The JSON API: what it answers, what it refuses, and that its description says so."""
 
+import asyncio
 import re
 import time
 
 import pytest
 
-from helpers.site import COUNT
+from helpers.site import COUNT, send_scope
+from sfumato.errors import LedgerError
 from sfumato.serve.web.api import ENDPOINTS
 from sfumato.serve.web.openapi import SCHEMAS, describe_api
 
@@ -280,6 +282,41 @@ def test_the_ledger_is_for_stewards(call):
     assert call("GET", "/api/ledger", by="ana").status == 403
     entries = call("GET", "/api/ledger", by="ada").json["entries"]
     assert any(each["asked_by"] == "ana" for each in entries)
+
+
+def test_a_server_is_not_ready_without_a_table_or_a_ledger_and_tells_nothing_of_them(site, monkeypatch):
+    source = site.folder / "visits.parquet"
+    source.rename(site.folder / "away.parquet")
+    try:
+        gone = site.call("GET", "/readyz")
+    finally:
+        (site.folder / "away.parquet").rename(source)
+    with monkeypatch.context() as patch:
+
+        def fail(_):
+            raise LedgerError("no connection to ledger.internal:5432")
+
+        patch.setattr(type(site.service.curator), "budget", fail)
+        lost = site.call("GET", "/readyz")
+    assert (gone.status, lost.status) == (503, 503)
+    assert gone.text == lost.text
+    assert "internal" not in lost.text
+    assert "visits" not in gone.text
+    assert site.call("GET", "/readyz").status == 200
+
+
+def test_over_tls_browsers_are_told_to_stay_there(site):
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/healthz",
+        "raw_path": b"/healthz",
+        "query_string": b"",
+    }
+    scope |= {"headers": [(b"host", b"localhost")], "http_version": "1.1", "server": ("localhost", 1)}
+    for scheme, told in (("https", "max-age=31536000"), ("http", None)):
+        _, headers, _ = asyncio.run(send_scope(site.app, {**scope, "scheme": scheme}))
+        assert headers.get("strict-transport-security") == told
 
 
 def test_health_and_metrics_need_no_token(site):

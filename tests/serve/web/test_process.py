@@ -43,7 +43,7 @@ class Place:
 @pytest.mark.slow
 def test_three_people_and_one_command(tmp_path, browser):
     write_demo(tmp_path / "demo")
-    with serve(tmp_path / "demo") as served, headless.Browser() as second:
+    with serve(tmp_path / "demo", options=("--link", "steward")) as served, headless.Browser() as second:
         steward = Walk(browser, Place(served.page), width=1280)
         steward.browser.visit(served.addresses["steward"], width=1280)
         steward.look()

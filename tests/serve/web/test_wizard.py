@@ -130,15 +130,30 @@ def test_lists_of_values_are_public_files(site, file):
     assert site.call("POST", "/wizard", cookie=cookie, form=form).status == 422
 
 
+def test_nothing_is_shown_of_a_file_that_is_not_declared_public(site):
+    """A private file that no table describes yet, whose first cells are no code of anything public."""
+    (site.folder / "patients.csv").write_text("patient,diagnosis\nzoltan quark,C34\nwilma plenum,F20\n")
+    (site.folder / "described.csv").write_text("ward\nNorth\n")
+    cookie = site.login("ada")
+    csrf = site.call("GET", "/wizard", cookie=cookie).csrf
+    form = {"csrf": csrf, "source": "described.csv", "unit": "row", "by": "ward", "name": "described"}
+    form |= {"way.0": "values_file", "words.0": "patients.csv", "total": "1", "epsilon": "0.5"}
+    for step in ("preview", "project", "recipe", "release"):
+        got = site.call("POST", "/wizard", cookie=cookie, form={**form, "step": step, "release": "r"})
+        assert got.status == 422
+        assert "quark" not in got.text
+        assert "plenum" not in got.text
+        assert "is not declared public" in got.text
+
+
 def test_a_public_list_is_taken(site):
     (site.folder / "described.csv").write_text("ward\nNorth\n")
-    (site.folder / "wards.csv").write_text("ward\nNorth\nSouth\nEast\nWest\n")
     cookie = site.login("ada")
     csrf = site.call("GET", "/wizard", cookie=cookie).csrf
     form = {"csrf": csrf, "source": "described.csv", "unit": "row", "step": "preview", "by": "ward"}
     form |= {
         "way.0": "values_file",
-        "words.0": "wards.csv",
+        "words.0": "clinics.csv",
         "total": "1",
         "epsilon": "0.5",
         "name": "described",

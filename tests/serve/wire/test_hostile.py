@@ -12,6 +12,7 @@ import ssl
 import struct
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -294,6 +295,61 @@ def test_idle_clients_are_left():
         return bytes(line.received)
 
     assert b"57P05" in asyncio.run(connect())
+
+
+class KnowsAll(CountingService):
+    """Knows everybody by the same password."""
+
+    def find_user(self, name, **_):
+        return SimpleNamespace(name=name, role="analyst")
+
+    def find_verifier(self, name):
+        return self.verifier
+
+    def admit(self, user, action):
+        pass
+
+
+class HeldCatalog(SmallCatalog):
+    """Answers ana only when the gate is open."""
+
+    def __init__(self):
+        self.gate = threading.Event()
+        self.asked = []
+
+    def answer(self, text, *, user, **more):
+        self.asked.append(user)
+        assert user != "ana" or self.gate.wait(60)
+        return super().answer(text, user=user, **more)
+
+
+def test_the_catalog_queries_of_one_person_hold_up_nobody():
+    psycopg = pytest.importorskip("psycopg")
+    catalog = HeldCatalog()
+
+    async def ask(server, user, statement):
+        dsn = server.dsn(user=user)
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            return await (await connection.execute(statement)).fetchall()
+
+    async def crowd(server):
+        long = [asyncio.create_task(ask(server, "ana", "SELECT 1")) for _ in range(8)]
+        while not catalog.asked:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            for user in ("ben", "cy"):
+                assert await ask(server, user, "SELECT 1") == [(1,)]
+                assert len(await ask(server, user, "DP-SELECT 0.1 clinic FROM visits")) == 3
+        assert catalog.asked.count("ana") <= 2
+        assert not any(task.done() for task in long)
+        catalog.gate.set()
+        assert await asyncio.gather(*long) == [[(1,)]] * 8
+
+    with RunningServer(service=KnowsAll(), catalog=catalog) as server:
+        try:
+            asyncio.run(crowd(server))
+        finally:
+            catalog.gate.set()
 
 
 def test_five_hundred_connections_and_one_too_many():

@@ -257,7 +257,7 @@ def test_who_was_removed_can_ask_no_more():
     with RunningServer(service=service) as server:
         connection = psycopg.connect(server.dsn(), autocommit=True)
         connection.execute(COUNTS)
-        service.find_user = lambda name: None
+        service.find_user = lambda name, proven: None
         with spends(server, 0), pytest.raises(psycopg.OperationalError, match="was removed"):
             connection.execute(COUNTS)
         assert connection.closed

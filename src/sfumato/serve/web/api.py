@@ -292,9 +292,8 @@ async def _tell_health(_: Request) -> Response:
 
 
 async def _tell_readiness(request: Request) -> Response:
-    service = find_service(request)
-    await run_in_threadpool(service.find_user, "")
-    await service.run(service.curator.budget)
+    if not await find_service(request).is_ready():
+        raise HTTPException(503, "not ready; the server's log says why")
     return PlainTextResponse("ready\n")
 
 

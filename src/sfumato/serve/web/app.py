@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.errors import SfumatoError
+from sfumato.serve.service import CALLER
 from sfumato.serve.web import agents, api, asking, frame, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
@@ -35,6 +36,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
+_OVER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 
 _log = logging.getLogger("sfumato.serve.web")
 
@@ -73,14 +75,17 @@ class _Guard:
                 await self._app(scope, receive, send)
             return
         begun = False
+        program = scope["path"].startswith(_PROGRAMS)
+        CALLER.set({"door": "http" if program else "web", "address": (scope.get("client") or ("",))[0]})
+        headers = _HEADERS | (_OVER_TLS if scope["scheme"] == "https" else {})
 
         async def send_guarded(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                sent = MutableHeaders(scope=message)
+                for name, value in headers.items():
+                    sent.setdefault(name, value)
             await send(message)
 
         refusal = self._refuse(scope)

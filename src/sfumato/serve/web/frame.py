@@ -131,7 +131,7 @@ async def _enter(request: Request) -> Response:
     service = find_service(request)
     secret = await run_in_threadpool(service.enter_by_link, request.query_params.get("link", ""))
     if secret is None:
-        message = "This link was used already or is too old. `sfumato serve` prints a new one when it starts."
+        message = "This link was used already or is too old. `sfumato serve --link NAME` prints a new one."
         return await show(request, None, "failure.html", status=403, message=message)
     return _begin(request, secret, "/")
 

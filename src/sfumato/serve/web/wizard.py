@@ -45,6 +45,7 @@ from sfumato.schema import (
     quote_toml,
     refuse_private_file,
 )
+from sfumato.schema.project import list_files
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show
@@ -104,7 +105,7 @@ async def _wizard(request: Request) -> Response:
     step, served = field(form, "step"), service.project.tables.get(field(form, "table"))
     try:
         if served is not None:
-            kinds = await service.run(lambda: service.curator.describe_table(served.name))
+            kinds = await service.run(asker.user, lambda: service.curator.describe_table(served.name))
             facts = _read_facts(form, served.source, kinds, name=served.name)
         elif field(form, "source"):
             kinds = await run_in_threadpool(_read_kinds, field(form, "source"), service.project)
@@ -375,12 +376,23 @@ def write_recipe_file(facts: Facts) -> str:
 
 
 def _parse(text: str, project: Project) -> Project:
-    """The project file, read as the command line reads it; public files it names must be that."""
+    """The project file, read as the command line reads it.
+
+    Files of values that it names must be declared public: what a page shows of them is what they hold.
+    """
     document = tomllib.loads(text, parse_float=Decimal)
+    public = [file for each in project.public.values() for file in list_files(each.source, project.folder)]
     for table in document["tables"].values():
         for column in table.get("columns", {}).values():
             if "values_file" in column:
-                refuse_private_file(_locate(column["values_file"], project.folder, _LISTS), project)
+                path = _locate(column["values_file"], project.folder, _LISTS)
+                if not any(file.is_file() and path.samefile(file) for file in public):
+                    raise SchemaError(
+                        f"{path.name!r} is not declared public, so nothing of it is shown here. If it holds "
+                        "nobody's records, give it a table with public = true in sfumato.toml and start the "
+                        "server again; or type the values"
+                    )
+                refuse_private_file(path, project)
     return parse_project(document, folder=project.folder)
 
 

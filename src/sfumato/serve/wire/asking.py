@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,8 @@ from sfumato.serve.wire.values import TEXT, find_arrow, find_oid
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Reply, Service
-    from sfumato.serve.state import User
+    from sfumato.serve.state import User, Verifier
+    from sfumato.serve.turns import Turns
 
 _T = TypeVar("_T")
 Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
@@ -40,8 +40,9 @@ class Asker:
     Which of service and catalog answers is decided by the statement alone, before its parameters are looked
     at: a parameter may hold any text, even that of a statement.
 
-    `database` is the name that the `user` gave, `settings` are those of the session: the price of plain
-    statements, the budget of the session. `threads` is where the catalog works, as it does not wait.
+    `proven` is what the `user` logged in by, `database` the name that they gave, `settings` are those of the
+    session: the price of plain statements, the budget of the session. `threads` is where the catalog works,
+    as it does not wait.
     """
 
     def __init__(
@@ -50,14 +51,16 @@ class Asker:
         service: Service,
         catalog: Catalog,
         user: User,
+        proven: Verifier,
         database: str,
         settings: SessionSettings,
-        threads: Executor,
+        threads: Turns,
     ) -> None:
         self.spent = Fraction(0)
         self._service = service
         self._catalog = catalog
         self._user = user
+        self._proven = proven
         self._database = database
         self._settings = settings
         self._threads = threads
@@ -142,10 +145,10 @@ class Asker:
         return reply
 
     async def _find_user(self) -> User:
-        """Who asks, as they are known now: they may have been removed since they logged in."""
-        user = await asyncio.to_thread(self._service.find_user, self._user.name)
+        """Who asks, as they are known now, unless what they logged in by is no longer theirs."""
+        user = await asyncio.to_thread(self._service.find_user, self._user.name, proven=self._proven)
         if user is None:
-            raise Refusal("28000", "this user was removed", fatal=True)
+            raise Refusal("28000", "this user was removed, or has a new password; log in again", fatal=True)
         return user
 
     async def _is_covered(self, text: str) -> bool:
@@ -155,8 +158,7 @@ class Asker:
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         async def wait() -> _T:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, partial(work, *arguments))
+            return await asyncio.wrap_future(self._threads.submit(self._user.name, partial(work, *arguments)))
 
         return await self._wait(wait())
 

@@ -8,10 +8,11 @@ import ipaddress
 import secrets
 import ssl
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sfumato.serve.service import CALLER
+from sfumato.serve.turns import Turns
 from sfumato.serve.wire.answers import explain_failure
 from sfumato.serve.wire.asking import Asker
 from sfumato.serve.wire.commands import read_options
@@ -23,6 +24,7 @@ from sfumato.serve.wire.session_settings import SessionSettings
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Service
+    from sfumato.serve.state import Verifier
 
 _SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
 _MAJOR, _MINOR = 3, 2
@@ -63,7 +65,7 @@ class WireServer:
         self._binding = hash_certificate(certificate) if certificate and tls else None
         self._plain = plain
         self._limits = limits or Limits()
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catalog")
+        self._threads = Turns(4, each=2, name="catalog")
         self._tasks: dict[asyncio.Task[None], Session | None] = {}
         self._keys: dict[int, tuple[bytes, Session]] = {}
         self._stopping = False
@@ -80,6 +82,7 @@ class WireServer:
         self._tasks[task] = None
         stream = Stream(reader, writer, patience=self._limits.write_seconds)
         host = str((writer.get_extra_info("peername") or ("",))[0])
+        CALLER.set({"door": "wire", "address": host})
         try:
             await self._serve(stream, task=task, host=host)
         except (ConnectionError, ssl.SSLError):
@@ -104,7 +107,7 @@ class WireServer:
                 session.stopping = True
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        self._threads.shutdown(wait=False)
+        self._threads.close()
 
     async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str) -> None:
         try:
@@ -190,11 +193,11 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name, host=host)
-        user = await asyncio.to_thread(self._service.find_user, name)
+        proven = await self._authenticate(stream, name, host=host)
+        user = await asyncio.to_thread(self._service.find_user, name, proven=proven)
         if user is None:  # removed a moment ago
             raise _wrong(name)
-        self._service.note_login(name, origin=host, door="wire", known=True)
+        self._service.note_login(name, origin=host, known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings(
             [*read_options(given.pop("options", "")), *given.items()],
@@ -205,13 +208,15 @@ class WireServer:
             service=self._service,
             catalog=self._catalog,
             user=user,
+            proven=proven,
             database=database,
             settings=settings,
             threads=self._threads,
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
+    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> Verifier:
+        """What the client has proven to know the password of."""
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -232,10 +237,11 @@ class WireServer:
             raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         last = exchange.finish(proof)
         if last is None:
-            self._service.note_login(name, origin=host, door="wire", known=False)
+            self._service.note_login(name, origin=host, known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
+        return verifier
 
 
 def load_certificate(pem: str) -> bytes:
