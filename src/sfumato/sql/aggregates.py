@@ -48,6 +48,9 @@ AggregateKind = Literal[
     "determination",
 ]
 
+PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
+"""Aggregates of two columns, whose first two measures are the sums of both."""
+
 # A sum has about so many steps between its bounds, a square so many between zero and its largest.
 _FINEST = 2**20
 _SQUARES = 2**16

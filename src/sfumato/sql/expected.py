@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.sql.aggregates import Aggregate, Measure
+from sfumato.sql.aggregates import PAIRED, Aggregate, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY
 from sfumato.sql.choices import answer_reach
@@ -49,7 +49,6 @@ _LETTERS = (
     "2025-01-31; describe the column with its range and its format, and `sfumato doctor` shows what is read"
 )
 _COUNTS = ("records", "present", "individuals", "distinct")
-_PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +210,7 @@ def _is_known(aggregate: Aggregate) -> bool:
 
 def _measure_errors(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> NDArray[np.float64]:
     """Half the width of the interval of `tree` for made-up groups of these sizes."""
-    products = {each.measures[2] for each in plan.aggregates if each.kind in _PAIRED}
+    products = {each.measures[2] for each in plan.aggregates if each.kind in PAIRED}
     # Products are of two columns that have nothing to do with each other.
     added = [
         Fraction(noise.measure.grid, 4) if noise.measure in products else _made_up(noise.measure)
