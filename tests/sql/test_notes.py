@@ -66,3 +66,22 @@ def test_an_answer_at_its_bound_says_so(curator, asked):
 def test_a_row_that_is_an_individual_is_not_cut(tmp_path):
     curator = open_rows(tmp_path, COLUMNS, {"clinic": ["a"]}, unit="row")
     assert curator.sql(f"DP-SELECT {MUCH} COUNT(*) FROM t").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "most"),
+    [("COUNT(DISTINCT clinic)", 2), ("COUNT(DISTINCT fee > 3)", 2), ("COUNT(DISTINCT nurse)", np.inf)],
+)
+@pytest.mark.usefixtures("seeded_noise")
+def test_different_values_are_shown_within_what_is_public(tmp_path, asked, most):
+    """At a scale of 300, some of twenty answers lie outside, whatever the noise."""
+    rows = {"person": [1, 2], "clinic": ["a", "b"], "fee": [1.0, 9.0], "nurse": [1, 2]}
+    curator = open_rows(tmp_path, COLUMNS, rows, max_records=3)
+    shown = []
+    for run in range(20):
+        statement = f"DP-SELECT FRESH 0.01 {asked} AS n, -{run} * {asked} AS m FROM t"
+        answer = curator.sql(statement).table.to_pylist()[0]
+        assert 0 <= answer["n_low"] <= answer["n"] <= answer["n_high"] <= most
+        shown.append((answer["n"], answer["m"]))
+    assert any(m > 0 for _, m in shown), "what is computed is not held"
+    assert any(n == 0 for n, _ in shown)

@@ -92,8 +92,8 @@ class Key:
 class Measure:
     """One number per group that is measured with noise of its own.
 
-    `tree` is the value of a record; `low`, `high` bound it. A sum adds round((value - centre) * grid); a
-    sum of squares adds round(((value - centre) / half the range)^2 * grid).
+    `tree` is the value of a record; `low`, `high` bound it; of different values `high` are public, if that is
+    known. A sum adds round((value - centre) * grid); a sum of squares adds round(((value - centre) / half the range)^2 * grid).
 
     A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
     `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
@@ -507,13 +507,22 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
                 raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
             return _single(Measure(statistic="individuals"))
         refuse_unit(tree, relation, "COUNT(DISTINCT)")
-        return _single(Measure(statistic="distinct", tree=only_where(condition, tree)))
+        most = Fraction(_count_values(tree, relation))
+        return _single(Measure(statistic="distinct", tree=only_where(condition, tree), high=most))
     if target is None or node.expressions:
         raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None or _has_private_bounds(tree, relation)
     return _single(Measure(statistic="present", tree=only_where(condition, tree), is_number=number))
+
+
+def _count_values(tree: exp.Expr, relation: Relation) -> int:
+    """How many values of an expression are public; 0 if that is not known."""
+    if not isinstance(tree, exp.Column):
+        return len(finite_labels(tree) or ())
+    field = relation.field(tree)
+    return len(field.labels or ()) if field.column is None else field.column.size
 
 
 def _count_where(condition: exp.Expr) -> Aggregate:

@@ -23,6 +23,7 @@ from sfumato.errors import LedgerError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
 from sfumato.sql.aggregates import CELLS, PAIRED, Measure
+from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import ExpectedError
@@ -152,10 +153,24 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
         elif (dates := evaluator.dates(output.tree)) is not None:
             arrays = [each.take(pa.array(rows)) for each in dates]
         else:
-            band = evaluator.band(output.tree)
+            band = _hold_values(evaluator.band(output.tree), output.tree, plan)
             arrays = [to_arrow(each[rows]) for each in (band.value, band.low, band.high)]
         columns |= dict(zip(names, arrays, strict=True))
     return pa.table(columns)
+
+
+def _hold_values(band: Band, tree: exp.Expr, plan: QueryPlan) -> Band:
+    """A band held to what public facts allow: from no value of a column to all that are public.
+
+    Only what is shown is held, so that what is computed from it stays without bias.
+    """
+    if not (isinstance(tree, exp.Column) and tree.table == AGGREGATE):
+        return band
+    measure = plan.aggregates[int(tree.name)].measures[0]
+    if measure.statistic != "distinct":
+        return band
+    most = int(measure.high) or None
+    return Band(*(np.clip(each, 0, most) for each in (band.value, band.low, band.high)))
 
 
 def sort_rows(
