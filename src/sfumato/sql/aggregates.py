@@ -93,7 +93,8 @@ class Measure:
     """One number per group that is measured with noise of its own.
 
     `tree` is the value of a record; `low`, `high` bound it; of different values `high` are public, if that is
-    known. A sum adds round((value - centre) * grid); a sum of squares adds round(((value - centre) / half the range)^2 * grid).
+    known. A sum adds round((value - centre) * grid); a sum of squares adds
+    round(((value - centre) / half the range)^2 * grid).
 
     A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
     `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
