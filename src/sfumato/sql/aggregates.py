@@ -23,7 +23,7 @@ from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
-from sfumato.sql.relation import Relation, bounds_of, is_whole, qualify, qualify_condition
+from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, qualify, qualify_condition
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of, require_number
 
@@ -47,9 +47,6 @@ AggregateKind = Literal[
     "intercept",
     "determination",
 ]
-
-PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
-"""Aggregates of two columns, whose first two measures are the sums of both."""
 
 # A sum has about so many steps between its bounds, a square so many between zero and its largest.
 _FINEST = 2**20
@@ -92,9 +89,8 @@ class Key:
 class Measure:
     """One number per group that is measured with noise of its own.
 
-    `tree` is the value of a record; `low`, `high` bound it; of different values `high` are public, if that is
-    known. A sum adds round((value - centre) * grid); a sum of squares adds
-    round(((value - centre) / half the range)^2 * grid).
+    `tree` is the value of a record in [`low`, `high`]; of different values `high` are public, or 0. A sum
+    adds round((value - centre) * grid), one of squares round(((value - centre) / half the range)^2 * grid).
 
     A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
     `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
@@ -508,7 +504,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
                 raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
             return _single(Measure(statistic="individuals"))
         refuse_unit(tree, relation, "COUNT(DISTINCT)")
-        most = Fraction(_count_values(tree, relation))
+        most = count_values(tree, relation)
         return _single(Measure(statistic="distinct", tree=only_where(condition, tree), high=most))
     if target is None or node.expressions:
         raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
@@ -516,14 +512,6 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None or _has_private_bounds(tree, relation)
     return _single(Measure(statistic="present", tree=only_where(condition, tree), is_number=number))
-
-
-def _count_values(tree: exp.Expr, relation: Relation) -> int:
-    """How many values of an expression are public; 0 if that is not known."""
-    if not isinstance(tree, exp.Column):
-        return len(finite_labels(tree) or ())
-    field = relation.field(tree)
-    return len(field.labels or ()) if field.column is None else field.column.size
 
 
 def _count_where(condition: exp.Expr) -> Aggregate:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.sql.aggregates import PAIRED, Aggregate, Measure
+from sfumato.sql.aggregates import Aggregate, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY
 from sfumato.sql.choices import answer_reach
@@ -48,6 +48,8 @@ _LETTERS = (
     "{name} is text and is compared letter by letter, which is right if all its dates are written as "
     "2025-01-31; describe the column with its range and its format, and `sfumato doctor` shows what is read"
 )
+PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
+"""Aggregates of two columns, whose first two measures are the sums of both."""
 _COUNTS = ("records", "present", "individuals", "distinct")
 
 

@@ -22,11 +22,11 @@ from sfumato.accounting import Cost
 from sfumato.errors import LedgerError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
-from sfumato.sql.aggregates import CELLS, PAIRED, Measure
+from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE
 from sfumato.sql.evaluate import Evaluator
-from sfumato.sql.expected import ExpectedError
+from sfumato.sql.expected import PAIRED, ExpectedError
 from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
