@@ -214,7 +214,8 @@ def note_cuts(plan: QueryPlan) -> tuple[str, ...]:
 
 def note_edges(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
     """Which averages and quantiles lie at an end of their bounds, where values beyond them may be cut."""
-    evaluator, found = Evaluator(plan, noisy), {}
+    evaluator = Evaluator(plan, noisy)
+    found: dict[str, None] = {}
     for number, each in enumerate(plan.aggregates):
         measure = each.measures[0]
         quantile = each.kind == "measure" and measure.quantile not in (None, 0, 1)
