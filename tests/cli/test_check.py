@@ -50,3 +50,12 @@ def test_dates_of_a_text_file_are_to_be_looked_at_before_they_are_paid(tmp_path)
     assert run(recipe, "--project", project).stderr == told.stderr
     recipe.write_text('recipe = "cell-counts"\ntable = "t"\nby = ["year"]\nepsilon = 1\n')
     assert "doctor" not in run(recipe, "--project", project).stderr
+
+
+def test_what_the_bound_cuts_is_said_before_and_after(project, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\nepsilon = 1\n')
+    said = "records beyond 3 per individual are not counted"
+    assert said in run(recipe, "--project", project).stderr
+    released = invoke("release", recipe, "--project", project, "--out", tmp_path / "out", "--json")
+    assert said in json.loads(released.stdout)["notes"]

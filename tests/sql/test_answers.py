@@ -303,7 +303,7 @@ def test_conditions_that_name_individuals_are_warned_of(curator, text):
     assert "names individuals by person" in curator.sql(f"EXPLAIN DP-SELECT 1 {text}").notes[0]
     assert "names individuals by person" in curator.sql(f"DP-SELECT 1 {text}").notes[0]
     others = "COUNT(*) FROM visits WHERE person > 5"
-    assert not curator.sql(f"EXPLAIN DP-SELECT 1 {others}").notes
+    assert "names" not in str(curator.sql(f"EXPLAIN DP-SELECT 1 {others}").notes)
 
 
 def test_open_and_public_keys_together(curator, exact):

@@ -172,11 +172,11 @@ def test_dates_are_not_put_into_the_order_of_their_letters(curator, condition):
     assert curator.budget().spent == spent
     # As text they may well be what is asked for, and so may text in its own order.
     for other in ("ward = '06/01/2020'", "ward > 'b12/1/2020'", "ward < '12/1'"):
-        assert not curator.sql(f"EXPLAIN {COUNT} WHERE {other}").notes
+        assert not curator.sql(f"EXPLAIN {COUNT} WHERE {other}").notes[1:]
 
 
 @pytest.mark.parametrize("condition", ["ward >= '2025-02-01'", "ward BETWEEN '2025-01-01' AND '2025-02-01'"])
 def test_what_compares_text_with_a_date_says_so_before_it_is_paid(curator, condition):
-    (note,) = curator.sql(f"EXPLAIN {COUNT} WHERE {condition}").notes
+    note, _ = curator.sql(f"EXPLAIN {COUNT} WHERE {condition}").notes
     assert note.startswith("ward is text and is compared letter by letter")
-    assert not curator.sql(f"EXPLAIN {COUNT} WHERE visited >= '2025-02-01'").notes
+    assert not curator.sql(f"EXPLAIN {COUNT} WHERE visited >= '2025-02-01'").notes[1:]

@@ -91,3 +91,25 @@ def test_intervals_hold_the_truth_as_often_as_they_say(kind, epsilon):
     assert held / given > 0.95 - slack
     if kind != "rare":
         assert given == RUNS * 4 or epsilon == "0.5"
+
+
+@pytest.mark.parametrize("kind", ["skewed", "even"])
+def test_an_interval_holds_where_the_noise_hides_how_uneven_the_spread_is(kind):
+    """A slope whose robust variance is three times that of equal variances, and is hardly seen."""
+    random = np.random.default_rng(11)
+    count, runs = 300_000, 400
+    x = np.clip(np.rint(random.exponential(15, count)), 0, 100).astype(np.int64)
+    spread = (5 + 1.5 * x) * random.exponential(1, count)
+    y = spread if kind == "skewed" else 100 + 0.3 * x + 50 * random.normal(size=count)
+    codes = {"x": x, "y": np.clip(np.rint(y), 0, 200).astype(np.int64)}
+    table = describe({"x": {"range": [0, 100]}, "y": {"range": [0, 200]}})
+    truth = np.polyfit(x, codes["y"], 1)[0]
+    held = 0
+    for _ in range(runs):
+        drawn = random.integers(0, count, 5000)
+        found = release(
+            Linear(table="t", target="y"), table, {name: each[drawn] for name, each in codes.items()}, "2"
+        )
+        assert found["identified"][1]
+        held += found["low_95"][1] <= truth <= found["high_95"][1]
+    assert 0.93 <= held / runs <= 0.985

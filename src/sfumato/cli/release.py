@@ -74,7 +74,8 @@ def release(
         raise
     report = curator.budget()
     total = result.certificate["total"]
-    notes = result.certificate.get("notes", [])
+    bounds = curator.project.table(result.certificate["plan"]["recipe"]["table"])
+    notes = [*bounds.unit.note_bound(bounds.bounding), *result.certificate.get("notes", [])]
     for each in notes:
         note(each)
     judged = result.certificate.get("postprocessing", {}).get("evaluation")

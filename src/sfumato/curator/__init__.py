@@ -75,13 +75,15 @@ class Check:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth a look before it is paid, by public facts: a text file may write dates in any way."""
+        """What is worth a look before it is paid, by public facts: bounds, and dates that may not be read."""
         table = self.plan.table
+        cut = table.unit.note_bound(table.bounding)
         columns = [table.columns[name] for name in self.plan.columns if name in table.columns]
         dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
         if not dated or not table.source.lower().endswith(TEXT_FILES):
-            return ()
+            return cut
         return (
+            *cut,
             f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
             "`sfumato doctor` shows how many are, and which format reads the others",
         )

@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from sfumato.sql.expected import SIZES, expected_errors, note_conditions, note_noise
-from sfumato.sql.finish import Answer, Price, sum_records
+from sfumato.sql.finish import Answer, Price, note_cuts, sum_records
 from sfumato.sql.plan import explain_query
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def explain_plans(
         for plan, found in zip(plans, errors, strict=True)
     )
     bought = not stored and free is None
-    noted = ((*note_conditions(plan), *note_noise(plan, likely)) for plan in plans)
-    notes = tuple(note for each in noted for note in each) if bought else ()
+    noted = ((*note_conditions(plan), *note_noise(plan, likely)) for plan in plans) if bought else ()
+    cuts = (note_cuts(plan) for plan in plans)
+    notes = tuple(dict.fromkeys(note for each in (*noted, *cuts) for note in each))
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:
         text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import SfumatoError
 from sfumato.sql.expected import note_conditions
-from sfumato.sql.finish import Answer, finish_query, note_bounds, note_counts, note_selection, unpack_noisy
+from sfumato.sql.finish import (
+    Answer,
+    finish_query,
+    note_bounds,
+    note_counts,
+    note_cuts,
+    note_edges,
+    note_selection,
+    unpack_noisy,
+)
 from sfumato.sql.plan import describe_scales
 from sfumato.sql.question import Question, digest_question, read_question, short
 from sfumato.sql.reuse import Derived, Earlier
@@ -174,6 +183,8 @@ def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) ->
         notes=(
             *note_conditions(plan),
             *note_bounds(plan),
+            *note_cuts(plan),
+            *note_edges(plan, noisy),
             *note_selection(plan),
             *note_counts(plan, noisy),
         ),
@@ -195,6 +206,12 @@ def finish_derived(
         delta=delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=(*derived.notes(entry), *note_selection(plan), *note_counts(plan, noisy)),
+        notes=(
+            *derived.notes(entry),
+            *note_cuts(plan),
+            *note_edges(plan, noisy),
+            *note_selection(plan),
+            *note_counts(plan, noisy),
+        ),
         entries=derived.entries if entry is None else (*derived.entries, entry),
     )

@@ -27,7 +27,7 @@ from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
-from sfumato.sql.finish import Answer, pack_noisy, rehearse_query, unpack_noisy
+from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
 from sfumato.sql.magnitudes import CAPS
 from sfumato.sql.nested import flatten
@@ -432,9 +432,9 @@ class Desk:
         answers = [self.measure(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost, _ in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _, _ in answers))
-        notes: tuple[str, ...] = ()
+        notes = tuple(dict.fromkeys(note for part in plan.parts for note in note_cuts(part)))
         if plan.blanks:
-            notes = (
+            notes += (
                 f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",
             )
         delta = sum((part.charged_delta for part in fresh), Fraction(0))

@@ -27,7 +27,7 @@ VISIBLE = 4.0  # standard deviations of noise that the variation of the target m
 FEW = 4
 _HIDDEN_SHARE = 0.25  # of the variance of the target, for a coefficient that the noise hides
 _NORMAL_ONE_SIDED = 1.6448536269514722
-# A robust variance is used if its noise is less than this share of it.
+# A robust variance is used as it is if its noise is less than this share of it.
 _CERTAIN = 0.25
 
 
@@ -293,7 +293,10 @@ def estimate_errors(solution: Solution, transform: Floats) -> Floats:
         ways = transform @ solution.inverse
         robust = _diagonal(ways, solution.squares.matrix)
         noise = np.array([math.sqrt(quadratic_variance(solution.squares, way)) for way in ways])
-        sampling = np.where(solution.squares.sigma * noise < _CERTAIN * robust, robust, sampling)
+        noise = solution.squares.sigma * noise
+        # Where it drowns, an interval is no narrower than that of equal variances, and errs to the wide side.
+        wide = np.maximum(sampling, robust + _CERTAIN * noise)
+        sampling = np.where(noise < _CERTAIN * robust, robust, wide)
     others = _diagonal(transform, solution.noise + solution.hidden)
     variances = np.maximum(solution.design_effect * sampling, 0.0) + np.maximum(others, 0.0)
     return np.asarray(np.sqrt(variances))

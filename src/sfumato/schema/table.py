@@ -137,6 +137,19 @@ class PrivacyUnit:
             return f"{self.column} x {self.period}"
         return self.column or "row"
 
+    def note_bound(self, bounding: Bounding = "truncate") -> tuple[str, ...]:
+        """What is said of records that the bound leaves out; nothing where every row is an individual.
+
+        >>> PrivacyUnit(column="resident", max_records=20).note_bound()
+        ('records beyond 20 per individual are not counted',)
+        """
+        if self.column is None:
+            return ()
+        whose = "individual" if self.period is None else f"individual and {self.period}"
+        if bounding == "weight":
+            return (f"who has more than {self.max_records} records per {whose} counts as so many",)
+        return (f"records beyond {self.max_records} per {whose} are not counted",)
+
     def describe(self) -> str:
         """The unit in one line."""
         name = self.name

@@ -76,7 +76,7 @@ def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
         notes.append("the rows are synthetic: none of them is a record")
     elif any(name.endswith("_low") for name in answer.table.column_names):
         notes.append(
-            "_low and _high bound what the records say with 95 % confidence; the noise is between them"
+            "_low and _high hold the answer without noise, of what the bounds let count, with 95 % confidence"
         )
     return tuple(notes)
 

@@ -23,7 +23,7 @@ from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
-from sfumato.sql.relation import Relation, bounds_of, is_whole, qualify, qualify_condition
+from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, qualify, qualify_condition
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of, require_number
 
@@ -89,8 +89,8 @@ class Key:
 class Measure:
     """One number per group that is measured with noise of its own.
 
-    `tree` is the value of a record; `low`, `high` bound it. A sum adds round((value - centre) * grid); a
-    sum of squares adds round(((value - centre) / half the range)^2 * grid).
+    `tree` is the value of a record in [`low`, `high`]; of different values `high` are public, or 0. A sum
+    adds round((value - centre) * grid), one of squares round(((value - centre) / half the range)^2 * grid).
 
     A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
     `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
@@ -504,7 +504,8 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
                 raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
             return _single(Measure(statistic="individuals"))
         refuse_unit(tree, relation, "COUNT(DISTINCT)")
-        return _single(Measure(statistic="distinct", tree=only_where(condition, tree)))
+        most = count_values(tree, relation)
+        return _single(Measure(statistic="distinct", tree=only_where(condition, tree), high=most))
     if target is None or node.expressions:
         raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
     tree = qualify(target, relation, where="COUNT")

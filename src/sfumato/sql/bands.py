@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate
 
 _BLOCK = 2000
+# Errors of variances that are smaller than so much of them are taken to first order.
+_SURE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ def _paired(aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], 
     if aggregate.kind in ("slope", "intercept"):
         slope = combine(exp.Div(), shared, spread)
         if aggregate.kind == "slope":
-            return slope
+            return _narrow(slope, parts, share * bands)
         means = [_average([each, count], share) for each in (first, second)]
         with np.errstate(invalid="ignore"):
             found = combine(exp.Sub(), means[0], combine(exp.Mul(), slope, means[1]))
@@ -201,9 +203,47 @@ def _paired(aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], 
     other = _spread([first, squares[1], count], share, sample=False, root=False)
     scale = combine(exp.Mul(), spread, other).apply(lambda numbers: np.sqrt(np.maximum(numbers, 0)))
     found = combine(exp.Div(), shared, scale).apply(lambda numbers: np.clip(numbers, -1, 1))
+    found = _narrow(found, parts, share * bands)
     if aggregate.kind == "correlation":
         return found
     return absolute(found).apply(np.square)
+
+
+def _narrow(wide: Band, parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:
+    """A slope or a correlation with the interval of the delta method, where that holds.
+
+    `wide` has what divides the misses among all that it is made of. The delta method takes the errors of
+    all sums together, to first order. It holds where the variances are many times their noise.
+    """
+    noises = [noise for noise, _ in parts]
+    if any(noise.parts for noise in noises):
+        return wide
+    halves = [float(noise.measure.high - noise.measure.low) / 2 for noise in noises[:2]]
+    # In the order of measures: sums, products, records, squares of the second and of the first.
+    sizes = [1.0, 1.0, halves[0] * halves[1], 1.0, halves[1] ** 2, halves[0] ** 2][: len(parts)]
+    units = [size / noise.measure.grid for size, noise in zip(sizes, noises, strict=True)]
+    errors = [noise.deviation * unit for noise, unit in zip(noises, units, strict=True)]
+    first, second, _, count, *squares = (
+        values * unit for (_, values), unit in zip(parts, units, strict=True)
+    )
+    # Of Laplace noises together, the tail is at most that of one.
+    normal = all(noise.kind == "gaussian" for noise in noises)
+    reach = normal_width(share) if normal else max(normal_width(share), -math.log(share) / math.sqrt(2))
+    with np.errstate(all="ignore"):
+        m, k = first / count, second / count
+        spreads = [squares[0] / count - k**2, *(each / count - m**2 for each in squares[1:])]
+        slope = len(spreads) == 1
+        scale = spreads[0] if slope else np.sqrt(spreads[0] * spreads[1])
+        two = wide.value * (1.0 if slope else 0.5 * scale / spreads[0])
+        one = 0.0 if slope else 0.5 * wide.value * scale / spreads[1]
+        weights = [2 * one * m - k, 2 * two * k - m, 1.0, m * k - one * m**2 - two * k**2, two, one]
+        squared = sum((weight * error) ** 2 for weight, error in zip(weights, errors, strict=False))
+        width = reach * np.sqrt(squared) / (count * scale)
+        noisy = [reach * error / (count * each) for each, error in zip(spreads, errors[4:], strict=True)]
+        noisy.append(reach * errors[3] / count)
+        sure = (np.max(noisy, axis=0) < _SURE) & (count > 0) & (np.min(spreads, axis=0) > 0)
+    low, high = np.maximum(wide.value - width, wide.low), np.minimum(wide.value + width, wide.high)
+    return Band(wide.value, np.where(sure, low, wide.low), np.where(sure, high, wide.high))
 
 
 def _covariance(

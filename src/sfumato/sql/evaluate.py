@@ -18,7 +18,7 @@ from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
-from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
+from sfumato.sql.plan import RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
 from sfumato.sql.quantiles import read_quantiles
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
@@ -143,7 +143,7 @@ class Evaluator:
 
     def band(self, tree: exp.Expr) -> Band:
         """The values of a tree and an interval that holds all that they are made of at once."""
-        return self._walk(tree, MISS / max(1, len(set(find_aggregate_numbers(tree)))))
+        return self._walk(tree, self._plan.miss / max(1, len(set(find_aggregate_numbers(tree)))))
 
     def places(self, tree: exp.Expr) -> NDArray[Any]:
         """The values of a rank, which are whole unless it is a share."""

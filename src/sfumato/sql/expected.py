@@ -48,8 +48,9 @@ _LETTERS = (
     "{name} is text and is compared letter by letter, which is right if all its dates are written as "
     "2025-01-31; describe the column with its range and its format, and `sfumato doctor` shows what is read"
 )
+PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
+"""Aggregates of two columns, whose first two measures are the sums of both."""
 _COUNTS = ("records", "present", "individuals", "distinct")
-_PAIRED = ("covariance", "correlation", "slope", "intercept", "determination")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +212,7 @@ def _is_known(aggregate: Aggregate) -> bool:
 
 def _measure_errors(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> NDArray[np.float64]:
     """Half the width of the interval of `tree` for made-up groups of these sizes."""
-    products = {each.measures[2] for each in plan.aggregates if each.kind in _PAIRED}
+    products = {each.measures[2] for each in plan.aggregates if each.kind in PAIRED}
     # Products are of two columns that have nothing to do with each other.
     added = [
         Fraction(noise.measure.grid, 4) if noise.measure in products else _made_up(noise.measure)

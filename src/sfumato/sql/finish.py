@@ -16,13 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from sfumato.accounting import Cost
 from sfumato.errors import LedgerError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.bands import Band
+from sfumato.sql.check import AGGREGATE
 from sfumato.sql.evaluate import Evaluator
-from sfumato.sql.expected import ExpectedError
+from sfumato.sql.expected import PAIRED, ExpectedError
 from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
@@ -149,10 +153,24 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
         elif (dates := evaluator.dates(output.tree)) is not None:
             arrays = [each.take(pa.array(rows)) for each in dates]
         else:
-            band = evaluator.band(output.tree)
+            band = _hold_values(evaluator.band(output.tree), output.tree, plan)
             arrays = [to_arrow(each[rows]) for each in (band.value, band.low, band.high)]
         columns |= dict(zip(names, arrays, strict=True))
     return pa.table(columns)
+
+
+def _hold_values(band: Band, tree: exp.Expr, plan: QueryPlan) -> Band:
+    """A band held to what public facts allow: from no value of a column to all that are public.
+
+    Only what is shown is held, so that what is computed from it stays without bias.
+    """
+    if not (isinstance(tree, exp.Column) and tree.table == AGGREGATE):
+        return band
+    measure = plan.aggregates[int(tree.name)].measures[0]
+    if measure.statistic != "distinct":
+        return band
+    most = int(measure.high) or None
+    return Band(*(np.clip(each, 0, most) for each in (band.value, band.low, band.high)))
 
 
 def sort_rows(
@@ -176,6 +194,66 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
     reach, total = min(found)
     note = note_total(total, reach, of="answer")
     return () if note is None else (note,)
+
+
+def note_cuts(plan: QueryPlan) -> tuple[str, ...]:
+    """What the bounds of a statement may leave out, by public facts: records, groups, and parts of values."""
+    notes: tuple[str, ...] = ()
+    heads = all(noise.measure.statistic == "individuals" for noise in plan.noises)
+    # Private bounds have notes of their own; of an individual's one row of an inner query nothing is cut.
+    if plan.tally is None and not plan.relation.individuals and not (heads and not plan.keys):
+        notes = plan.unit.note_bound()
+    if plan.unit.column is not None and plan.keys and plan.max_groups < plan.unit.max_records:
+        notes += (f"groups beyond {plan.max_groups} per individual are not counted",)
+    clamped = {_brief_column(measure): measure for measure in _list_clamped(plan)}
+    return notes + tuple(
+        f"{name} is clamped to [{format_short(measure.low)}, {format_short(measure.high)}]"
+        for name, measure in clamped.items()
+    )
+
+
+def note_edges(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
+    """Which averages and quantiles lie at an end of their bounds, where values beyond them may be cut."""
+    evaluator = Evaluator(plan, noisy)
+    found: dict[str, None] = {}
+    for number, each in enumerate(plan.aggregates):
+        measure = each.measures[0]
+        quantile = each.kind == "measure" and measure.quantile not in (None, 0, 1)
+        if measure not in _list_clamped(plan) or not (quantile or each.kind == "average"):
+            continue
+        values = evaluator.band(exp.column(str(number), table=AGGREGATE)).value
+        # A quantile is the middle of a step.
+        step = (measure.high - measure.low) / CELLS if quantile else 0
+        for end, reached in (
+            (measure.low, values <= measure.low + step),
+            (measure.high, values >= measure.high - step),
+        ):
+            if reached.any():
+                at = f"at the end {format_short(end)} of its bounds: what lies beyond is cut"
+                found[f"an answer about {_brief_column(measure)} is {at}"] = None
+    return tuple(found)
+
+
+def _list_clamped(plan: QueryPlan) -> list[Measure]:
+    """The sums and quantiles of columns of numbers with bounds."""
+    return [
+        measure
+        for each in plan.aggregates
+        for measure in each.measures[: 2 if each.kind in PAIRED else 1]
+        if measure.statistic in ("sum", "quantile")
+        and measure.labels is None
+        and measure.private is None
+        and each.type is None
+        and _brief_column(measure)
+    ]
+
+
+def _brief_column(measure: Measure) -> str:
+    """The name of the one column that is added up, under its condition if it has one."""
+    tree = measure.tree
+    if isinstance(tree, exp.Case) and len(tree.args["ifs"]) == 1:
+        tree = tree.args["ifs"][0].args["true"]
+    return tree.name if isinstance(tree, exp.Column) else ""
 
 
 def note_bounds(plan: QueryPlan) -> tuple[str, ...]:

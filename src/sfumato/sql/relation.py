@@ -163,6 +163,14 @@ def qualify_condition(node: exp.Expr, relation: Relation, *, where: str) -> exp.
     return condition
 
 
+def count_values(tree: exp.Expr, relation: Relation) -> Fraction:
+    """How many values of an expression are public; 0 if that is not known."""
+    if not isinstance(tree, exp.Column):
+        return Fraction(len(finite_labels(tree) or ()))
+    field = relation.field(tree)
+    return Fraction(len(field.labels or ()) if field.column is None else field.column.size)
+
+
 def bounds_of(node: exp.Expr, relation: Relation) -> Bounds | None:
     """An interval that holds every value of `node` that is not NULL, or None if none is known."""
     match node:

@@ -19,7 +19,7 @@ from sfumato.exact import round_up
 from sfumato.sql.laws import NoisePart
 from sfumato.sql.levels import MOST_GROUPS, Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources
-from sfumato.sql.plan import MISS, Noise, NoisyAggregates, QueryPlan, group_widths, half_width
+from sfumato.sql.plan import Noise, NoisyAggregates, QueryPlan, group_widths, half_width
 from sfumato.sql.question import Question
 
 _MOST_COMBINED = 16
@@ -492,14 +492,14 @@ def average_answers(
 def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple[float, float]:
     """How many times as wide as a `share` of its value the widest interval is, and at least surely is.
 
-    But for one answer in twenty, no true value is further from zero than its noisy one and its noise.
+    But for a `miss` of the plan, no true value is further from zero than its noisy one and its noise.
     """
     lack = least = 0.0
     for noise, values in zip(plan.noises, noisy.values, strict=True):
-        wide = half_width(noise, MISS) / float(share)
+        wide = half_width(noise, plan.miss) / float(share)
         sizes = np.maximum(np.abs(values), 1e-9)
         lack = max(lack, float(np.max(wide / sizes)))
-        least = max(least, float(np.max(wide / (sizes + half_width(noise, MISS / values.size)))))
+        least = max(least, float(np.max(wide / (sizes + half_width(noise, plan.miss / values.size)))))
     return lack, least
 
 
