@@ -74,7 +74,7 @@ def release(
         raise
     report = curator.budget()
     total = result.certificate["total"]
-    notes = result.certificate.get("notes", [])
+    notes = [*result.notes, *result.certificate.get("notes", [])]
     for each in notes:
         note(each)
     judged = result.certificate.get("postprocessing", {}).get("evaluation")

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
 
+_MOST_NAMED = 6  # columns in a note
+
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
 
@@ -76,16 +78,8 @@ class Check:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth a look before it is paid, by public facts: a text file may write dates in any way."""
-        table = self.plan.table
-        columns = [table.columns[name] for name in self.plan.columns if name in table.columns]
-        dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
-        if not dated or not table.source.lower().endswith(TEXT_FILES):
-            return ()
-        return (
-            f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
-            "`sfumato doctor` shows how many are, and which format reads the others",
-        )
+        """What is worth a look before it is paid, by public facts."""
+        return _list_notes(self.plan)
 
     def __repr__(self) -> str:
         recipe = self.plan.recipe
@@ -153,6 +147,29 @@ class Check:
             "begun": self.begun,
             **({"notes": list(self.notes)} if self.notes else {}),
         }
+
+
+def _list_notes(plan: Plan) -> tuple[str, ...]:
+    """What public facts say may be lost: dates of a text file, and records without a value."""
+    table = plan.table
+    columns = [table.columns[name] for name in plan.columns if name in table.columns]
+    dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
+    losing = [each.name for each in columns if each.missing_label is None]
+    notes = []
+    if dated and table.source.lower().endswith(TEXT_FILES):
+        notes.append(
+            f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
+            "`sfumato doctor` shows how many are, and which format reads the others"
+        )
+    if losing:
+        if len(losing) > _MOST_NAMED:
+            losing[_MOST_NAMED - 1 :] = [f"{len(losing) - _MOST_NAMED + 1:,} other columns"]
+        named = ", ".join(losing[:-1]) + " or " * (len(losing) > 1) + losing[-1]
+        notes.append(
+            f"records without a value in {named} are left out, as a whole; "
+            "`sfumato doctor` with the recipe file counts them, and nullable = true keeps them"
+        )
+    return tuple(notes)
 
 
 class Curator:
@@ -294,9 +311,10 @@ class Curator:
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
         with show_stages(progress) as stage:
-            return self._release(
+            release = self._release(
                 plan, bill, out=None if out is None else Path(out), force=force, progress=stage
             )
+        return replace(release, notes=_list_notes(plan))
 
     def learn(
         self,
@@ -430,9 +448,18 @@ class Curator:
     def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
 
-        Nothing is charged, and nothing of it may be published: it is not private.
+        `table` may also be a recipe file: then it tells how many records count in all columns that this asks
+        about. Nothing is charged, and nothing of it may be published: it is not private.
         """
-        return self._engine.examine(self._project.table(table)).to_record()
+        if table in self._project.tables or not table.endswith(".toml"):
+            described = self._project.table(table)
+            asked = [name for name, column in described.columns.items() if column.domain is not None]
+        else:
+            file = recipes.read_recipe(table)
+            epsilon = 1 if file.epsilons is None else file.epsilons
+            plan = self._plan(file.recipe, epsilon=epsilon, delta=file.delta or self._project.delta)
+            described, asked = plan.table, [name for name in plan.columns if name in plan.table.columns]
+        return self._engine.examine(described, asked).to_record()
 
     def publish_score(
         self,

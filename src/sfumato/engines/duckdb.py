@@ -401,8 +401,11 @@ class DuckDBEngine(PortableEngine):
                 f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
             ) from None
 
-    def examine(self, table: Table) -> TableFit:
-        """How well the description of a table fits its records: exact counts, for its steward alone."""
+    def examine(self, table: Table, columns: Sequence[str]) -> TableFit:
+        """How well the description of a table fits its records: exact counts, for its steward alone.
+
+        Counted is also how many have a place in all of `columns`.
+        """
         from sfumato.engines.examine import examine_table
 
         described = frozenset(name.lower() for name in table.columns)
@@ -411,7 +414,7 @@ class DuckDBEngine(PortableEngine):
             check_unit(table, fetched.columns, where=name_source(table))
             with hide_failures(name_source(table)):
                 lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
-                return replace(examine_table(table, fetched), lines=lines)
+                return replace(examine_table(table, fetched, columns), lines=lines)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.
