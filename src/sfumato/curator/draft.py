@@ -25,7 +25,7 @@ from sfumato.exact import format_exact, format_short, parse_delta, parse_exact, 
 from sfumato.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_column, parse_project
-from sfumato.schema.draft import MISSING, describe_column, is_text_file
+from sfumato.schema.draft import MISSING, PERSON_NAMES, describe_column, is_text_file
 from sfumato.schema.project import find_private, match_files
 from sfumato.sql.finish import Answer
 from sfumato.tables.opening import has_lines
@@ -35,11 +35,6 @@ from sfumato.tables.profile import find_edges, profile_table
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)
 _COVERED = 0.7  # of the records of a column that its labels must cover to be all that it holds
 _MIXED = "numbers and texts"
-_NAMES = re.compile(
-    r"(^|[_ .-])(ids?|uuid|guid|key|ssn|mrn|name|surname|e-?mail|phone|iban|person|people|patient|customer|"
-    r"client|user|resident|citizen|employee|member|student|rider|driver)[_ .-]?(id|no|nr|number|name)?$",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The price of one statement is searched by halving its logarithm, from a fraction that surely fits.
 _STEPS, _LEAST = 12, 200
@@ -190,7 +185,7 @@ def find_names(columns: Iterable[str]) -> dict[str, Known]:
     >>> list(find_names(["patient_id", "ward", "Name"]))
     ['patient_id', 'Name']
     """
-    return {name: Known(origin="its name", identifier=True) for name in columns if _NAMES.search(name)}
+    return {name: Known(origin="its name", identifier=True) for name in columns if PERSON_NAMES.search(name)}
 
 
 class _Question(NamedTuple):

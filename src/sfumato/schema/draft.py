@@ -20,6 +20,13 @@ MOST_LISTED = 500
 MISSING = "missing"
 """The label of missing values, where a draft gives them one."""
 
+PERSON_NAMES = re.compile(
+    r"(^|[_ .-])(ids?|uuid|guid|key|ssn|mrn|name|surname|e-?mail|phone|iban|person|people|patient|customer|"
+    r"client|user|resident|citizen|employee|member|student|rider|driver)[_ .-]?(id|no|nr|number|name)?$",
+    re.IGNORECASE,
+)
+"""What columns are called that name individuals."""
+
 _MOST_NAMES = 300  # characters of all names of values; longer ones stay in the codebook
 _MOST_RANGE = 120  # whole numbers that are counted one by one
 _BINS = 10
