@@ -77,7 +77,8 @@ def release(
     notes = [*result.notes, *result.certificate.get("notes", [])]
     for each in notes:
         note(each)
-    judged = result.certificate.get("postprocessing", {}).get("evaluation")
+    facts = result.certificate.get("postprocessing", {})
+    judged = facts.get("evaluation")
     if json:
         print_json(
             {
@@ -100,6 +101,9 @@ def release(
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
         say(f"Spent {pure}; {report.describe_left()}.")
+    if "not_identified" in facts:
+        all_of_them = facts["coefficients"]
+        say(f"{all_of_them - facts['not_identified']} of {all_of_them} coefficients stand out of the noise.")
     if judged:
         say(_tell_evaluation(judged))
     say(f"Wrote {folder}: {', '.join(sorted(result.files))}")

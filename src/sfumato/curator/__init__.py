@@ -150,7 +150,7 @@ class Check:
 
 
 def _list_notes(plan: Plan) -> tuple[str, ...]:
-    """What public facts say may be lost: dates of a text file, and records without a value."""
+    """What public facts say may be lost: dates of a text file, records without a value, coefficients."""
     table = plan.table
     columns = [table.columns[name] for name in plan.columns if name in table.columns]
     dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
@@ -169,7 +169,9 @@ def _list_notes(plan: Plan) -> tuple[str, ...]:
             f"records without a value in {named} are left out, as a whole; "
             "`sfumato doctor` with the recipe file counts them, and nullable = true keeps them"
         )
-    return tuple(notes)
+    forecast = getattr(plan.recipe, "forecast", None)
+    told = None if forecast is None else forecast(plan)
+    return (*notes, told) if told else tuple(notes)
 
 
 class Curator:

@@ -273,7 +273,7 @@ def _read_votes(answer: Answer) -> str:
         return _MIXED
     if surely.isdisjoint(count):
         return "text"  # nothing but noise says what it is
-    return max(count, key=lambda kind: count[kind])
+    return str(max(count, key=lambda kind: count[kind]))
 
 
 def _read_mixed(labels: Answer, votes: Answer) -> tuple[str, tuple[str, ...]]:
