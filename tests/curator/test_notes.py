@@ -50,3 +50,25 @@ def test_many_columns_are_counted_and_not_listed(folder):
     )
     told = run_main("check", "r.toml", cwd=folder).stderr
     assert "in c0, c1, c2, c3, c4 or 4 other columns are left out" in told
+
+
+@pytest.mark.parametrize("recipe", ["adaptive", "tree", "field-groups"])
+def test_columns_that_no_row_will_have_are_told_with_the_remedy(folder, recipe):
+    columns = {
+        "age": {"range": [1, 9]},
+        "sex": {"values": ["F", "M"]},
+        "seen": {"range": ["2020-01-01", "2020-12-31"]},
+        "fee": {"bounds": [0, 9]},
+    }
+    budget = {"source": "t.csv", "unit": "id", "max_records": 1, "epsilon": 9, "delta": 1e-6}
+    (folder / "t.csv").write_text("id,age,sex,seen,fee\n1,2,F,2020-01-02,3\n")
+    (folder / "r.toml").write_text(f'recipe = "{recipe}"\ntable = "t"\nepsilon = 1\ndelta = 1e-9\n')
+    (folder / "sfumato.toml").write_text(project_text(columns, **budget))
+    told = run_main("check", "r.toml", cwd=folder).stderr
+    assert "rows will have no seen and no fee: a range of dates" in told
+    assert 'period = "day", "week" or "month", and numbers bins' in told
+    # With its year and month, the date is released; with a period it is a column of its own.
+    columns["year"] = {"from": "seen", "period": "year", "range": [2020, 2020]}
+    columns["month"] = {"from": "seen", "period": "month"}
+    (folder / "sfumato.toml").write_text(project_text(columns, **budget))
+    assert "rows will have no fee: a range" in run_main("check", "r.toml", cwd=folder).stderr

@@ -1,4 +1,4 @@
-"""How many coefficients of a regression stand out of the noise: forecast from public facts, told when paid."""
+"""How many coefficients of a regression stand out of the noise: forecast, and told when paid."""
 
 import re
 
@@ -17,7 +17,9 @@ COLUMNS = {
     "ill": {"values": ["no", "yes"]},
     "visits": {"range": [0, 10]},
 }
-TOLD = r"the first of 6 coefficients stands out of the noise from about ([\d,]+) records on, all from about ([\d,]+)"
+TOLD = (
+    r"first of 6 coefficients stands out of the noise from about ([\d,]+) records on, all from about ([\d,]+)"
+)
 
 
 def write(folder, count):

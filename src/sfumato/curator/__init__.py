@@ -150,7 +150,7 @@ class Check:
 
 
 def _list_notes(plan: Plan) -> tuple[str, ...]:
-    """What public facts say may be lost: dates of a text file, records without a value, coefficients."""
+    """What public facts say may be lost: unread dates, records without a value, columns, coefficients."""
     table = plan.table
     columns = [table.columns[name] for name in plan.columns if name in table.columns]
     dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
@@ -169,6 +169,15 @@ def _list_notes(plan: Plan) -> tuple[str, ...]:
             f"records without a value in {named} are left out, as a whole; "
             "`sfumato doctor` with the recipe file counts them, and nullable = true keeps them"
         )
+    described = {name for name, column in table.columns.items() if column.domain is not None}
+    if hasattr(plan.recipe, "columns") and described <= set(plan.columns):  # as by default
+        from sfumato.recipes.rows import find_undescribed
+
+        if absent := find_undescribed(table, plan.columns):
+            notes.append(
+                f"rows will have no {' and no '.join(absent)}: a range of dates or bounds alone are for "
+                'statements; give dates a period = "day", "week" or "month", and numbers bins'
+            )
     forecast = getattr(plan.recipe, "forecast", None)
     told = None if forecast is None else forecast(plan)
     return (*notes, told) if told else tuple(notes)
