@@ -114,3 +114,12 @@ def test_a_file_without_a_header_is_noticed(tmp_path):
     (tmp_path / "people.csv").write_text("p0,North,13.44,2025-02-09\np1,South,2.5,2025-03-01\n")
     found = run_main("init", "people.csv", cwd=tmp_path)
     assert "2 of 4 names are numbers or dates, as in a record: is there a header line?" in found.stderr
+
+
+def test_where_nothing_is_left_to_ask_the_draft_is_written_and_free(folder):
+    asked = ("--codebook", "codes.json", "--epsilon", "0.5", "--unit", "person", "--max-records", "1")
+    (folder / "codes.json").write_text(json.dumps({**CODES, "paid": {"values": [False, True]}}))
+    draft = run_main("init", "people.parquet", *asked, cwd=folder)
+    assert "nothing was spent" in draft.stderr
+    assert set(tomllib.loads(draft.stdout)["tables"]["people"]["columns"]) == {"ward", "age", "paid"}
+    assert not (folder / "ledger.db").exists()

@@ -53,6 +53,7 @@ def release(
         raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = open_curator(project)
+    before = curator.budget().spent
     if recipe is not None and _fits_model(recipe):
         note_compiling("inference")
     try:
@@ -98,6 +99,8 @@ def release(
         say("The same plan was answered before on this table: the stored release, nothing spent.")
     elif result.resumed:
         say(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
+    elif report.spent == before:
+        say(f"Nothing spent: this series was paid for with its first period; {report.describe_left()}.")
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
         say(f"Spent {pure}; {report.describe_left()}.")

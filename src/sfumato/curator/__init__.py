@@ -272,11 +272,15 @@ class Curator:
         *,
         epsilon: object = None,
         delta: object = None,
+        through: str | int | None = None,
     ) -> Check:
-        """What a release would ask, cost and err. Reads no record and spends nothing."""
+        """What a release would ask, cost and err. Reads no record and spends nothing.
+
+        `epsilon`, `delta` and `through` are those of `release`.
+        """
         from sfumato.curator.series import find_series
 
-        plan = self._plan(recipe, epsilon=epsilon, delta=delta)
+        plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         self._check_plan(plan)
         report = self.budget()
         answered = begun = False
