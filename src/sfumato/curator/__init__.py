@@ -26,12 +26,12 @@ from sfumato.accounting import (
     locate_ledger,
 )
 from sfumato.curator.door import Bill, Charged, open_charge
+from sfumato.curator.notes import list_notes
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.pages.progress import show_stages
-from sfumato.schema import Period, Project, Table, read_project, refuse_private_file
+from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
-from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from sfumato.schema.part import Window
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
-
-_MOST_NAMED = 6  # columns in a note
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
@@ -79,7 +77,7 @@ class Check:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth a look before it is paid, by public facts."""
-        return _list_notes(self.plan)
+        return list_notes(self.plan)
 
     def __repr__(self) -> str:
         recipe = self.plan.recipe
@@ -147,40 +145,6 @@ class Check:
             "begun": self.begun,
             **({"notes": list(self.notes)} if self.notes else {}),
         }
-
-
-def _list_notes(plan: Plan) -> tuple[str, ...]:
-    """What public facts say may be lost: unread dates, records without a value, columns, coefficients."""
-    table = plan.table
-    columns = [table.columns[name] for name in plan.columns if name in table.columns]
-    dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
-    losing = [each.name for each in columns if each.missing_label is None]
-    notes = []
-    if dated and table.source.lower().endswith(TEXT_FILES):
-        notes.append(
-            f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
-            "`sfumato doctor` shows how many are, and which format reads the others"
-        )
-    if losing:
-        if len(losing) > _MOST_NAMED:
-            losing[_MOST_NAMED - 1 :] = [f"{len(losing) - _MOST_NAMED + 1:,} other columns"]
-        named = ", ".join(losing[:-1]) + " or " * (len(losing) > 1) + losing[-1]
-        notes.append(
-            f"records without a value in {named} are left out, as a whole; "
-            "`sfumato doctor` with the recipe file counts them, and nullable = true keeps them"
-        )
-    described = {name for name, column in table.columns.items() if column.domain is not None}
-    if hasattr(plan.recipe, "columns") and described <= set(plan.columns):  # as by default
-        from sfumato.recipes.rows import find_undescribed
-
-        if absent := find_undescribed(table, plan.columns):
-            notes.append(
-                f"rows will have no {' and no '.join(absent)}: a range of dates or bounds alone are for "
-                'statements; give dates a period = "day", "week" or "month", and numbers bins'
-            )
-    forecast = getattr(plan.recipe, "forecast", None)
-    told = None if forecast is None else forecast(plan)
-    return (*notes, told) if told else tuple(notes)
 
 
 class Curator:
@@ -329,7 +293,7 @@ class Curator:
             release = self._release(
                 plan, bill, out=None if out is None else Path(out), force=force, progress=stage
             )
-        return replace(release, notes=_list_notes(plan))
+        return replace(release, notes=list_notes(plan))
 
     def learn(
         self,
