@@ -1,6 +1,7 @@
 """How far the noise of running totals and of levels reaches, beside other mechanisms at the same cost.
 
-Run with `.venv/bin/python benchmarks/series.py`. Every mechanism has the noise that makes one record cost
+Run with `.venv/bin/python benchmarks/series.py`, or with `--alone` for the running totals without the peer,
+as `benchmarks/printed/series.txt` has them. Every mechanism has the noise that makes one record cost
 rho = 1/2, as unit Gaussian noise on one count would. The first part has the worst standard deviation of a
 running total: of independent counts, of a binary tree, of Honaker's estimates from it, of OpenDP's
 consistent tree (in an environment of its own, `.bench/series`), and of the recipe `running`, whose figure
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -108,6 +110,17 @@ def print_series():
         )
 
 
+def print_alone():
+    """The running totals of `print_series` without the peer, which needs an environment of its own."""
+    print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores: benchmarks/series.py --alone")
+    print("worst standard deviation of running totals, one record at rho = 1/2")
+    print("periods independent binary_tree Honaker running measured")
+    for periods in PERIODS:
+        ours, measured = running(periods)
+        trees = (binary_tree(periods, honaker=each) for each in (False, True))
+        print(periods, *(f"{each:.2f}" for each in (math.sqrt(periods), *trees, ours, measured)))
+
+
 def print_levels():
     """Root mean square errors of every level of a complete tree whose leaves are mostly empty."""
     random = np.random.default_rng(1)
@@ -152,6 +165,9 @@ def print_levels():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--alone"]:
+        print_alone()
+        sys.exit()
     try:
         print_series()
         print_levels()

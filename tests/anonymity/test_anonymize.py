@@ -216,6 +216,23 @@ def test_a_file_says_nothing_about_the_order_of_the_rows(tmp_path):
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "other.csv").read_bytes()
 
 
+def test_people_with_several_records_are_asked_about_and_others_are_not():
+    visits = {
+        "age": [30, 30, 41, 41, 52, 52],
+        "patient": [1, 1, 2, 2, 3, 3],
+        "weight": [61, 61, 70, 70, 8, 8],
+    }
+    with pytest.warns(UserWarning, match="column 'patient' is left out and repeats"):
+        anonymize(visits, quasi_identifiers="age", k=2)
+    anonymize(visits, quasi_identifiers="age", k=2, rows_are_people=True)
+    anonymize(visits, quasi_identifiers="age", k=2, individual="patient")
+    anonymize({**visits, "patient": list(range(6))}, quasi_identifiers="age", k=2)
+    # What it is called does not matter where there are many records: few each, of many.
+    many = {"age": [n % 9 for n in range(3000)], "code": [f"c{n // 3}" for n in range(3000)]}
+    with pytest.warns(UserWarning, match="column 'code'"):
+        anonymize(many, quasi_identifiers="age", k=2)
+
+
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz"])
 def test_a_path_gives_a_path(tmp_path, name):
     pq.write_table(people(100), tmp_path / "in.parquet")

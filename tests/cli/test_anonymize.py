@@ -207,7 +207,27 @@ def test_k_counts_individuals(folder):
 
     assert fewest("--individual", "name", out="people-out.csv") >= 4
     assert fewest(out="records-out.csv") < 4  # so that it makes a difference here
-    assert "people, checked before writing" in make(folder, "--individual", "name").stdout
+    asked = ("--individual", "name", "--report", folder / "page.html", "--force")
+    assert "people, checked before writing" in make(folder, *asked).stdout
+    page = re.sub(r"\s+", " ", (folder / "page.html").read_text(encoding="utf-8"))
+    assert "people at least are in every class" in page
+    found = as_json(folder, *asked)
+    assert found["people"] >= 3
+    assert f"k = {found['people']}" in page
+    assert "share of the people by the size of their class" in page
+    # Who has two records in a class is one person there, so that fewer stand in all classes.
+    assert found["risk"]["after"]["prosecutor"]["largest"] <= 1 / 3
+    assert found["risk"]["after"]["records"] < found["records"]["released"]
+
+
+def test_a_column_of_people_that_is_left_out_is_asked_about(folder):
+    asked = "column 'name' is left out and repeats, as names of people with several records do"
+    assert asked in make(folder).stdout
+    assert asked in as_json(folder, "--force")["notes"][0]
+    assert asked not in make(folder, "--rows-are-people", "--force").stdout
+    assert asked not in make(folder, "--individual", "name", "--force").stdout
+    both = make(folder, "--rows-are-people", "--individual", "name", "--force", code=2)
+    assert "leave one out" in told(both)
 
 
 def test_a_register_is_for_risk_and_linkage(folder):
@@ -284,8 +304,8 @@ def test_json_has_the_documented_keys_and_no_value_of_a_record(folder):
     text = make(folder, *arguments, "--report", folder / "page.html", "--json").stdout
     found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     assert list(found) == [
-        "out", "report", "internal", "model", "matching", "asked", "found", "records", "risk", "small_class",
-        "subsets", "loss", "accuracy", "linkage", "notes",
+        "out", "report", "internal", "model", "matching", "asked", "found", "people", "records", "risk",
+        "small_class", "subsets", "loss", "accuracy", "linkage", "notes",
     ]  # fmt: skip
     assert found["model"] == NOT_DP
     assert found["internal"] == INTERNAL

@@ -6,6 +6,8 @@ import pytest
 
 from helpers.cli import run_main
 from helpers.projects import project_text
+from sfumato.engines.encode import hide_failures
+from sfumato.errors import SchemaError, SourceError
 
 PROJECT = project_text(
     {
@@ -142,3 +144,48 @@ def test_a_table_of_which_no_record_counts_is_no_success(tmp_path, unit, lines):
         done = run(tmp_path, *arguments, code=1)
         assert "NO RECORD COUNTS of t" in done.stderr
         assert done.stdout
+
+
+def test_what_missing_values_lose_is_counted_for_all_columns_together(tmp_path):
+    """A nullable column can be examined; a blank elsewhere loses the whole record, and doctor says so."""
+    lines = [
+        "id,age,sex,asked",
+        *(f"{n},{n or ''},{'FM'[n % 2]},{'' if n % 4 else 'yes'}" for n in range(80)),
+    ]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, ",3,F,yes", "90,3,,yes"]))
+    columns = {
+        "age": {"bins": [0, 40, 80], "nullable": True},
+        "sex": {"values": ["F", "M"]},
+        "asked": {"values": ["yes"]},
+    }
+    (tmp_path / "sfumato.toml").write_text(project_text(columns, source="t.csv", unit="id", max_records=1))
+    recipe = {"all": '["age", "sex", "asked"]', "two": '["age", "sex"]'}
+    for name, by in recipe.items():
+        (tmp_path / f"{name}.toml").write_text(f'recipe = "cell-counts"\ntable = "t"\nby = {by}\n')
+    (table,) = json.loads(run(tmp_path, "--json").stdout)["tables"]
+    assert (table["counting"], table["lost"]) == (20, {"age": 0, "sex": 1, "asked": 60})
+    advice = [each["advice"] for each in table["columns"]]
+    assert advice == ["", "", "73% have no value and are left out: nullable = true keeps them"]
+    assert [each["missing"] for each in table["columns"]] == [1, 1, 60]
+    (table,) = json.loads(run(tmp_path, "two.toml", "--json").stdout)["tables"]
+    assert (table["counting"], table["lost"]) == (80, {"age": 0, "sex": 1})
+    told = " ".join(run(tmp_path, "all.toml").stdout.split())
+    assert "20 of 82 records count where all 3 columns are asked about together; 60 lost to asked, 1" in told
+    assert "keep missing as a value: nullable = true" in told
+
+
+def test_texts_that_differ_in_case_and_spaces_are_noticed_and_no_record_that_counts_is_loud(tmp_path):
+    (tmp_path / "t.csv").write_text("place\n" + "OLD TOWN\nOld Town \n" * 5)
+    column = {"place": {"values": ["Old Town", "Harbour"]}}
+    (tmp_path / "sfumato.toml").write_text(project_text(column, source="t.csv", unit="row"))
+    found = run(tmp_path, code=1)
+    assert "NO RECORD COUNTS: 0 of 10 records" in " ".join(found.stdout.split())
+    (table,) = json.loads(run(tmp_path, "--json", code=1).stdout)["tables"]
+    assert table["columns"][0]["advice"].startswith("10 more match if case and spaces are ignored")
+
+
+def test_a_fault_of_the_description_is_never_hidden():
+    with pytest.raises(SchemaError, match="nullable needs"), hide_failures("the source"):
+        raise SchemaError("nullable needs a label")
+    with pytest.raises(SourceError, match="could not be read"), hide_failures("the source"):
+        raise ValueError("ana")

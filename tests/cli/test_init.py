@@ -35,7 +35,8 @@ def test_a_codebook_makes_a_project_file_that_is_ready(folder):
     )
     (folder / "sfumato.toml").write_text(draft.stdout, encoding="utf-8")
     columns = tomllib.loads(draft.stdout)["tables"]["people"]["columns"]
-    assert columns["ward"] == {"values": ["N", "S"], "names": ["North", "South"], "origin": "codes.json"}
+    ward = {"values": ["N", "S"], "names": ["North", "South"], "nullable": True, "origin": "codes.json"}
+    assert columns["ward"] == ward
     assert columns["age"]["range"] == [0, 99]
     assert columns["paid"]["values"] == [False, True]
     told = run_main("describe", "people", cwd=folder).stdout
@@ -56,7 +57,8 @@ def test_a_public_table_tells_the_rest(folder):
     assert 'origin = "codes.json"' in draft
     assert "last.parquet" not in draft  # the codebook comes first
     draft = run_main("init", "people.parquet", "--public", "last.parquet", cwd=folder).stdout
-    assert 'ward = { values = ["E", "N"], outside = "other", origin = "last.parquet" }' in draft
+    kept = 'outside = "other", missing_label = "missing"'
+    assert f'ward = {{ values = ["E", "N"], {kept}, origin = "last.parquet" }}' in draft
 
 
 def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
@@ -112,3 +114,12 @@ def test_a_file_without_a_header_is_noticed(tmp_path):
     (tmp_path / "people.csv").write_text("p0,North,13.44,2025-02-09\np1,South,2.5,2025-03-01\n")
     found = run_main("init", "people.csv", cwd=tmp_path)
     assert "2 of 4 names are numbers or dates, as in a record: is there a header line?" in found.stderr
+
+
+def test_where_nothing_is_left_to_ask_the_draft_is_written_and_free(folder):
+    asked = ("--codebook", "codes.json", "--epsilon", "0.5", "--unit", "person", "--max-records", "1")
+    (folder / "codes.json").write_text(json.dumps({**CODES, "paid": {"values": [False, True]}}))
+    draft = run_main("init", "people.parquet", *asked, cwd=folder)
+    assert "nothing was spent" in draft.stderr
+    assert set(tomllib.loads(draft.stdout)["tables"]["people"]["columns"]) == {"ward", "age", "paid"}
+    assert not (folder / "ledger.db").exists()

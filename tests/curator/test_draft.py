@@ -66,13 +66,14 @@ def drafted(tmp_path_factory):
 def test_with_much_epsilon_the_description_is_right(drafted, name):
     _, curator = drafted[name]
     columns = curator.project.table("people").columns
-    assert set(columns["ward"].labels) == {"North", "South", "Harbour", "other"}
-    assert set(columns["code"].labels) == {"01", "02", "other"}
+    assert set(columns["ward"].labels) == {"North", "South", "Harbour", "missing", "other"}
+    assert set(columns["code"].labels) == {"01", "02", "missing", "other"}
     assert 12 <= columns["age"].domain.low <= 18
     assert 89 <= columns["age"].domain.high <= 96
     assert columns["fare"].bounds[0] <= 1
     assert columns["fare"].bounds[1] >= 60
     assert columns["holed"].missing_label == "missing"
+    assert columns["age"].nullable
     assert all("epsilon 400" in column.origin for column in columns.values())
     if name.endswith(".csv"):
         assert columns["seen"].format == "%m/%d/%Y"

@@ -1,6 +1,7 @@
 """Sparse maps: charge, bounds, splits, guides, verification, and what is refused before anything is spent."""
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,6 +20,7 @@ from sfumato.errors import RecipeError, SfumatoError, VerificationFailed
 from sfumato.questions import ask_cost
 from sfumato.recipes import CappedCounts, Map, parse_recipe
 from sfumato.recipes.map import CELLS, KINDS
+from sfumato.report import build_report
 from sfumato.schema import parse_table
 
 SPEC = {
@@ -147,7 +149,7 @@ def test_a_release_without_noise_is_the_table(lay, monkeypatch):
 
 
 @pytest.mark.parametrize("index", [0, 3])
-def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, index):
+def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, tmp_path, index):
     seen = []
 
     def keep(values, *, kind, scale):
@@ -163,6 +165,11 @@ def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, index):
     (facts,) = release.certificate["postprocessing"]["levels"]
     assert facts["records"] == index + 1
     assert float(facts["scaled_by"]) == pytest.approx(800 / held, abs=1e-6)
+    release.write(tmp_path / "out")
+    told = re.sub(r"\s+", " ", build_report(tmp_path / "out").decode())
+    assert f"was chosen privately: {index + 1} of 6" in told
+    assert f"are the noisy ones times {facts['scaled_by']}, and so" in told
+    assert "where few individuals have many records, counts are too low" in told
 
 
 def test_records_outside_a_domain_are_in_no_level(lay, monkeypatch):

@@ -281,7 +281,9 @@ def test_a_recipe_file_is_released_month_by_month_from_the_command_line(city, tm
     assert "say through which period" in str(done.exception)
     for month in ("2025-01", "2025-02"):
         out = tmp_path / month
-        invoke("release", recipe, "-p", project, "-o", out, "--through", month)
+        invoke("check", recipe, "-p", project, "--through", month)
+        told = invoke("release", recipe, "-p", project, "-o", out, "--through", month).stdout
+        assert ("Nothing spent" in told) == (month == "2025-02")
     done = invoke("verify", out, "-p", project, "--earlier", tmp_path / "2025-01")
     assert "the periods of the earlier release have the same answers here" in done.output
     told = (out / "writeup.md").read_text()

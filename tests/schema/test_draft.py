@@ -21,8 +21,8 @@ def draft(kinds, known=None, source="people.parquet", **facts):
 
 def test_what_is_known_reads_back():
     known = {
-        "sex": Known(origin="codes", values=("1", "2"), names=("male", "female")),
-        "ward": Known(origin="codes", values=("N", "S"), nullable=True),
+        "sex": Known(origin="codes", values=("1", "2"), names=("male", "female"), nullable=False),
+        "ward": Known(origin="codes", values=("N", "S"), complete=False),
         "age": Known(origin="codes", low=Fraction(0), high=Fraction(99)),
         "fare": Known(origin="codes", low=Fraction(0), high=Fraction(5, 2), missing=("NA",)),
         "seen": Known(origin="codes", low=date(2019, 1, 1), high=date(2020, 12, 31), format="%d.%m.%Y"),
@@ -39,13 +39,15 @@ def test_what_is_known_reads_back():
     table = draft(kinds, known)
     columns = table.columns
     assert columns["sex"].domain.values == (1, 2)
+    assert columns["sex"].missing_label is None
     assert columns["sex"].domain.names == ("male", "female")
-    assert columns["ward"].labels == ("N", "S", "missing")
-    assert columns["age"].size == 100
+    assert columns["ward"].labels == ("N", "S", "missing", "other")
+    # Nobody said that each has a value: a record without one counts all the same.
+    assert (columns["age"].nullable, columns["age"].size) == (True, 101)
     assert (columns["fare"].bounds, columns["fare"].missing) == ((0, Fraction(5, 2)), ("NA",))
     assert columns["seen"].dates == (date(2019, 1, 1), date(2020, 12, 31))
-    assert columns["seen_year"].size == 2
-    assert (columns["seen_month"].size, columns["seen_month"].format) == (12, "%d.%m.%Y")
+    assert columns["seen_year"].size == 3
+    assert (columns["seen_month"].size, columns["seen_month"].format) == (13, "%d.%m.%Y")
     assert "id" not in columns
     assert all(column.origin == "codes" for column in columns.values())
 

@@ -158,7 +158,7 @@ def test_a_draft_of_any_name_is_valid(name):
     ((table, spec),) = document["tables"].items()
     assert table
     assert spec["source"] == f"data/{name}.csv"
-    assert spec["columns"] == {name: {"values": [name], "origin": name}}
+    assert spec["columns"] == {name: {"values": [name], "nullable": True, "origin": name}}
 
 
 @given(st.text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -40,9 +42,13 @@ from sfumato.anonymity.labels import (
 )
 from sfumato.anonymity.options import Options
 from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
+from sfumato.schema.draft import PERSON_NAMES
 from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
+from sfumato.tables.read import require_columns
 
 _FORMATS = (".parquet", ".csv", ".csv.gz")
+# Between these shares of different values a column of many records may name people with several each.
+_FEWEST, _MOST, _MANY_RECORDS = 0.05, 0.9, 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -336,12 +342,17 @@ def decode_text(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Released:
-    """A finished release: the original columns, the released ones, and how anonymous they were found."""
+    """A finished release: the original columns, the released ones, and how anonymous they were found.
+
+    `people` are the fewest individuals of a class, if k counts them; `notes` say what may be wrong with k.
+    """
 
     options: Options
     original: pa.Table
     made: Anonymized
     measured: Anonymity
+    people: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def suppressed(self) -> int:
@@ -373,9 +384,11 @@ def anonymize(
     register              a table of the population: k then counts its people, not records (k-map)
     out, force            the file to write (.parquet, .csv or .csv.gz), and whether to replace one
     progress              is called with a few words at every step
-    options               any other field of `Options`: keep, identifiers, individual, hierarchies, method,
-                          l, entropy_l, recursive, t, distance, delta, weights, max_suppressed and
-                          max_suppressed_cells
+    options               any other field of `Options`: keep, identifiers, individual, rows_are_people,
+                          hierarchies, method, l, entropy_l, recursive, t, distance, delta, weights,
+                          max_suppressed and max_suppressed_cells
+
+    Warns where a column that is left out seems to name people with several records: k counts records then.
 
     >>> people = {"age": [61, 72, 40, 35], "postcode": ["1001", "1001", "6732", "6910"]}
     >>> anonymize(people, quasi_identifiers=["age", "postcode"], k=2)
@@ -386,6 +399,8 @@ def anonymize(
         quasi_identifiers=quasi_identifiers, k=k, sensitive=sensitive or (), k_map=k_map, **options
     )
     released = release_table(table, chosen, register=register, out=out, force=force, progress=progress)
+    for each in released.notes:
+        warnings.warn(each, stacklevel=2)
     if out is not None:
         return str(out) if isinstance(table, str) else Path(out)
     return give_back(decode_text(released.made.table), like=table)
@@ -411,31 +426,59 @@ def release_table(
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))
     report("reading the table")
     needed = (*options.needed, *options.identifiers)
-    table = read_table(source, side="table", columns=needed, typed=True, numbered=True)
+    told = options.individual is not None or options.rows_are_people
+    table = read_table(source, side="table", columns=needed if told else None, typed=True, numbered=True)
+    shown = not isinstance(source, (str, Path)) or str(source).lower().endswith(".parquet")
+    require_columns(table, needed, side="table", show=shown)
+    notes = () if told else _find_people(table, options)
+    table = table.select(list(dict.fromkeys(needed)))
     people = None
     if register is not None:
         people = read_table(
             register, side="register", columns=options.quasi_identifiers, typed=True, numbered=True
         )
     made = _make_release(table, options, register=people, by_class=path is not None, progress=report)
-    _judge_individuals(table, options, made)
+    fewest = _judge_individuals(table, options, made)
     report("checking what was written")
 
     def finish(measured: Anonymity) -> None:
-        before(Released(options, table, made, measured))
+        before(Released(options, table, made, measured, fewest, notes))
 
     if path is None:
         measured = judge_table(made.table, options, register=people)
         finish(measured)
     else:
         measured = write_judged(made.table, path, options, register=people, force=force, before=finish)
-    return Released(options, table, made, measured)
+    return Released(options, table, made, measured, fewest, notes)
 
 
-def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> None:
-    """Raises VerificationFailed: who is behind a row is not in the file, so it is judged before."""
+def _find_people(table: pa.Table, options: Options) -> tuple[str, ...]:
+    """What is to be asked if a column that is left out may name people of whom some have several records."""
+    found: dict[str, tuple[bool, int]] = {}
+    for name in table.column_names:
+        kind = value_type(table.column(name))
+        if name in options.released or not (is_text(kind) or pa.types.is_integer(kind)):
+            continue
+        column = table.column(name).cast(pa.large_string() if is_text(kind) else kind)
+        records, values = len(column) - column.null_count, pc.count_distinct(column).as_py()
+        named = name in options.identifiers or PERSON_NAMES.search(name) is not None
+        many = records >= _MANY_RECORDS and _FEWEST * records <= values <= _MOST * records
+        if 1 < values < records and (named or many):
+            found[name] = (named, values)
+    if not found:
+        return ()
+    name = max(found, key=lambda each: found[each])
+    return (
+        f"column {name!r} is left out and repeats, as names of people with several records do: then k counts "
+        f"records, and a class may be one person. Say individual = {name!r} (--individual {name}) to count "
+        "people, or rows_are_people = True (--rows-are-people) if nobody has several records",
+    )
+
+
+def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> int | None:
+    """The fewest individuals of a class: who is behind a row is not in the file, so it is judged before."""
     if options.individual is None:
-        return
+        return None
     owners = table.column(options.individual).take(made.rows)
     named: Any = made.table.append_column(options.individual, owners)
     measured = measure_anonymity(
@@ -446,3 +489,4 @@ def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> N
             f"the released table is not what was asked, and is not handed over: a class has {measured.k} "
             f"individuals, asked {options.k}"
         )
+    return measured.k

@@ -29,6 +29,7 @@ class Options(Requirements):
     keep                  further columns that are released as they are
     identifiers           columns that name people: they must be there, and do not come out
     individual            the column of people, if k counts people and not records
+    rows_are_people       says that nobody has several records, so that no column is suspected to name people
     hierarchies           generalization hierarchies by column, or the path of a TOML file of them
     method                one of METHODS; docs/anonymity.md says what each does
     weights               how much the loss of a column counts, 1 by default
@@ -50,6 +51,7 @@ class Options(Requirements):
     keep: Sequence[str] = ()
     identifiers: Sequence[str] = ()
     individual: str | None = None
+    rows_are_people: bool = False
     hierarchies: Mapping[str, Hierarchy] = field(default_factory=dict)
     method: Method = "local"
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -121,6 +123,8 @@ class Options(Requirements):
                 f"column {self.individual!r} names individuals and is {seen[self.individual]} too; "
                 "identifiers are never released"
             )
+        if self.individual is not None and self.rows_are_people:
+            _refuse("either a column names the individuals, or rows are people; leave one out")
         unknown = [name for name in (*self.hierarchies, *self.weights) if name not in self.quasi_identifiers]
         if unknown:
             _refuse(f"a hierarchy or a weight is given for {unknown[0]!r}, which is not a quasi-identifier")

@@ -78,5 +78,5 @@ def _draw_sizes(summary: Summary) -> str:
         [each.label for each in summary.after.sizes],
         shares(summary.before),
         shares(summary.after),
-        "share of the records by the size of their class, in the original and in the released table",
+        f"share of the {summary.counted} by the size of their class, in the original and the released table",
     )

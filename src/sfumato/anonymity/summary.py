@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.anonymity.anonymize import decode_text
 from sfumato.anonymity.check import NOT_DP, Anonymity
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
@@ -160,6 +161,7 @@ class Summary:
 
     `before` is about the quasi-identifiers of the original table as they are. `subsets` are the columns that
     single out most records, in the original table and in the released; classes below `small` are small there.
+    `people` are the fewest individuals of a class, if k counts them; risks and subsets are then about people.
     """
 
     options: Options
@@ -175,12 +177,18 @@ class Summary:
     accuracy: Accuracy | None = None
     linked_before: Linkage | None = None
     linked_after: Linkage | None = None
+    people: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def released(self) -> int:
         """The number of released records."""
         return self.records - self.suppressed
+
+    @property
+    def counted(self) -> str:
+        """What k and the risks count: people, each once in a class, or records."""
+        return "records" if self.people is None else "people"
 
     def to_record(self) -> dict[str, Any]:
         """All of it for JSON; docs/anonymity.md explains the keys."""
@@ -196,6 +204,7 @@ class Summary:
             "matching": MATCHING,
             "asked": self.options.to_record(),
             "found": self.found.to_record(),
+            "people": self.people,
             "records": {
                 "original": self.records,
                 "released": self.released,
@@ -249,6 +258,10 @@ def summarise(
     before, after, weights = original.select(names), made.select(names), None
     if survey_weights is not None:
         before, after, weights = _weigh(released, before, after, survey_weights)
+    elif options.individual is not None:
+        owners = original.column(options.individual)
+        theirs = owners.take(to_arrow(released.made.rows))
+        before, after = _list_people(before, owners), _list_people(after, theirs)
     small = max(2, options.k)
     risks = [
         measure_risk(table, quasi_identifiers=names, register=people, weights=weights)
@@ -274,7 +287,8 @@ def summarise(
         accuracy=accuracy,
         linked_before=linked[0],
         linked_after=linked[1],
-        notes=notes,
+        people=released.people,
+        notes=(*released.notes, *notes),
     )
 
 
@@ -312,6 +326,13 @@ def _weigh(
     # Who made the release knows where a row came from; the file does not tell it.
     theirs = weights.take(to_arrow(released.made.rows))
     return before.append_column(name, weights), after.append_column(name, theirs), name
+
+
+def _list_people(table: pa.Table, owners: pa.ChunkedArray) -> pa.Table:
+    """Each person once for every class that they have records in."""
+    names = table.column_names
+    keyed = decode_text(table.append_column("owner of sfumato", owners))
+    return keyed.group_by(keyed.column_names).aggregate([]).select(names)
 
 
 def _find_subsets(
@@ -391,14 +412,14 @@ def describe_summary(summary: Summary) -> str:
         (
             "prosecutor",
             f"largest risk {change(before.prosecutor.largest, after.prosecutor.largest)}, "
-            f"unique records {change(before.unique, after.unique)}",
+            f"unique {summary.counted} {change(before.unique, after.unique)}",
         ),
         (
             "journalist",
             f"largest risk {change(before.journalist.largest, after.journalist.largest)} "
             f"({population[after.basis]})",
         ),
-        ("marketer", f"expects {change(before.marketer, after.marketer)} of the records"),
+        ("marketer", f"expects {change(before.marketer, after.marketer)} of the {summary.counted}"),
         (
             "loss",
             f"NCP {percent(loss.ncp)}, entropy {percent(loss.entropy)}, "
@@ -406,7 +427,9 @@ def describe_summary(summary: Summary) -> str:
         ),
     ]
     for worst, later in summary.subsets[:1]:
-        alone = f"{percent(worst.unique)} of the records alone before, {percent(later.unique)} after"
+        alone = (
+            f"{percent(worst.unique)} of the {summary.counted} alone before, {percent(later.unique)} after"
+        )
         lines.append(("identifying", f"{', '.join(worst.columns)}: {alone}"))
     if (accuracy := summary.accuracy) is not None:
         right = change(accuracy.before, accuracy.after)
@@ -430,7 +453,7 @@ def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
         models.append(("k-map =", f"{found.k_map}", f"{options.k}"))
         models.append(("k =", f"{found.k}", "1"))
     elif options.individual is not None:
-        models.append(("k =", f"{found.k} records", f"{options.k} people, checked before writing"))
+        models.append(("k =", f"{summary.people} people", f"{options.k} people, checked before writing"))
     else:
         models.append(("k =", f"{found.k}", f"{options.k}"))
     if found.l is not None:

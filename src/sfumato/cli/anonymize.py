@@ -38,6 +38,9 @@ def anonymize(
     individual: Annotated[
         str | None, typer.Option("--individual", help="The column of people; k then counts people.")
     ] = None,
+    rows_are_people: Annotated[
+        bool, typer.Option("--rows-are-people", help="Nobody has several records; no column is suspected.")
+    ] = False,
     hierarchies: Annotated[
         str | None, typer.Option("--hierarchies", help="A TOML file of hierarchies, by column.")
     ] = None,
@@ -103,6 +106,7 @@ def anonymize(
         keep=split_names(*(keep or ())),
         identifiers=split_names(*(identifiers or ())),
         individual=individual,
+        rows_are_people=rows_are_people,
         hierarchies=hierarchies,  # type: ignore[arg-type]  # a path is read and checked there
         method=method,  # type: ignore[arg-type]  # checked there
         l=l,

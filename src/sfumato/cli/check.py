@@ -18,6 +18,9 @@ def check(
     project: ProjectOption = "sfumato.toml",
     epsilon: Epsilons = None,
     delta: Delta = None,
+    through: Annotated[
+        str | None, typer.Option("--through", help="The last period of a series (running) to release.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="An SVG picture to write: expected error by epsilon.")
     ] = None,
@@ -34,7 +37,7 @@ def check(
     if picture is not None:
         check_file(picture, force=force)
     curator = sfumato.open(project)
-    result = curator.check(recipe, epsilon=epsilon, delta=delta)
+    result = curator.check(recipe, epsilon=epsilon, delta=delta, through=through)
     if picture is not None:
         write_file(picture, _draw_curve(curator, recipe, delta, result).encode(), force=force)
     if json:

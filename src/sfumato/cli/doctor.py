@@ -8,10 +8,13 @@ import typer
 
 from sfumato.cli.output import Json, ProjectOption, note, print_json, print_table, say
 
+_MOST_NAMED = 3  # columns that lose the most records
+
 
 def doctor(
     table: Annotated[
-        str | None, typer.Argument(help="One table of the project; all of them by default.")
+        str | None,
+        typer.Argument(help="One table of the project, or a recipe file (.toml); all tables by default."),
     ] = None,
     project: ProjectOption = "sfumato.toml",
     json: Json = False,
@@ -36,6 +39,7 @@ def doctor(
             f"NO RECORD COUNTS of {', '.join(empty)}: whatever is asked would be paid for and answered with "
             "noise. Compare the header with the records: as many fields, and the unit's column filled"
         )
+    if empty or any(fit["lost"] and not fit["counting"] for fit in fits):
         raise typer.Exit(1)
 
 
@@ -56,6 +60,8 @@ def _show(fit: dict[str, Any]) -> None:
         f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
         f"{fit['nobody']:,} records of nobody"
     )
+    if fit["lost"]:
+        say(_tell_counting(fit))
     if (fit["lines"] or 0) > fit["records"]:
         say(
             f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
@@ -67,3 +73,18 @@ def _show(fit: dict[str, Any]) -> None:
             f"{fit['open_quotes']:,} lines open a quote and do not close it. If fields hold line breaks, say "
             'quoting = "multiline", or each line counts as a record; if quotes are text, quoting = "none"'
         )
+
+
+def _tell_counting(fit: dict[str, Any]) -> str:
+    """How many records count at all, and which columns lose the others."""
+    lost = sorted(((name, n) for name, n in fit["lost"].items() if n), key=lambda each: -each[1])
+    counting = f"{fit['counting']:,} of {fit['records']:,} records count"
+    told = f"{counting} where all {len(fit['lost'])} columns are asked about together"
+    if not fit["counting"]:
+        told = f"NO RECORD COUNTS: {told}"
+    if lost:
+        told += "; " + ", ".join(f"{n:,} lost to {name}" for name, n in lost[:_MOST_NAMED])
+    missing = {each["name"]: each["missing"] for each in fit["columns"]}
+    if any(missing.get(name) for name, _ in lost):
+        told += "; keep missing as a value: nullable = true"
+    return told

@@ -67,7 +67,11 @@ def init(
 
         known = merge_known(known, read_public_profile(public, source, folder=folder))
         rules = propose_rules(public, source, kinds, known)
-    if epsilon is not None:
+    if epsilon is not None and all(
+        name in known or name == unit or kind == "other" for name, kind in kinds.items()
+    ):
+        note("no column is left to ask the records about: nothing was asked, and nothing was spent")
+    elif epsilon is not None:
         from sfumato.curator.draft import draft_privately, find_names
 
         delta = delta or "1e-6"

@@ -53,6 +53,7 @@ def release(
         raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = open_curator(project)
+    before = curator.budget().spent
     if recipe is not None and _fits_model(recipe):
         note_compiling("inference")
     try:
@@ -74,11 +75,11 @@ def release(
         raise
     report = curator.budget()
     total = result.certificate["total"]
-    bounds = curator.project.table(result.certificate["plan"]["recipe"]["table"])
-    notes = [*bounds.unit.note_bound(bounds.bounding), *result.certificate.get("notes", [])]
+    notes = [*result.notes, *result.certificate.get("notes", [])]
     for each in notes:
         note(each)
-    judged = result.certificate.get("postprocessing", {}).get("evaluation")
+    facts = result.certificate.get("postprocessing", {})
+    judged = facts.get("evaluation")
     if json:
         print_json(
             {
@@ -98,9 +99,14 @@ def release(
         say("The same plan was answered before on this table: the stored release, nothing spent.")
     elif result.resumed:
         say(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
+    elif report.spent == before:
+        say(f"Nothing spent: this series was paid for with its first period; {report.describe_left()}.")
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
         say(f"Spent {pure}; {report.describe_left()}.")
+    if "not_identified" in facts:
+        all_of_them = facts["coefficients"]
+        say(f"{all_of_them - facts['not_identified']} of {all_of_them} coefficients stand out of the noise.")
     if judged:
         say(_tell_evaluation(judged))
     say(f"Wrote {folder}: {', '.join(sorted(result.files))}")

@@ -25,12 +25,12 @@ from sfumato.accounting import (
     locate_ledger,
 )
 from sfumato.curator.door import Bill, Charged, open_charge
+from sfumato.curator.notes import list_notes
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.pages.progress import show_stages
-from sfumato.schema import Period, Project, Table, read_project, refuse_private_file
+from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
-from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,18 +75,8 @@ class Check:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth a look before it is paid, by public facts: bounds, and dates that may not be read."""
-        table = self.plan.table
-        cut = table.unit.note_bound(table.bounding)
-        columns = [table.columns[name] for name in self.plan.columns if name in table.columns]
-        dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
-        if not dated or not table.source.lower().endswith(TEXT_FILES):
-            return cut
-        return (
-            *cut,
-            f"{', '.join(dated)} of {table.name}: only dates written as 2025-01-31 are read; "
-            "`sfumato doctor` shows how many are, and which format reads the others",
-        )
+        """What is worth a look before it is paid, by public facts."""
+        return list_notes(self.plan)
 
     def __repr__(self) -> str:
         recipe = self.plan.recipe
@@ -244,11 +234,15 @@ class Curator:
         *,
         epsilon: object = None,
         delta: object = None,
+        through: str | int | None = None,
     ) -> Check:
-        """What a release would ask, cost and err. Reads no record and spends nothing."""
+        """What a release would ask, cost and err. Reads no record and spends nothing.
+
+        `epsilon`, `delta` and `through` are those of `release`.
+        """
         from sfumato.curator.series import find_series
 
-        plan = self._plan(recipe, epsilon=epsilon, delta=delta)
+        plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         self._check_plan(plan)
         report = self.budget()
         answered = begun = False
@@ -293,9 +287,10 @@ class Curator:
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
         with show_stages(progress) as stage:
-            return self._release(
+            release = self._release(
                 plan, bill, out=None if out is None else Path(out), force=force, progress=stage
             )
+        return replace(release, notes=list_notes(plan))
 
     def learn(
         self,
@@ -427,9 +422,18 @@ class Curator:
     def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
 
-        Nothing is charged, and nothing of it may be published: it is not private.
+        `table` may also be a recipe file: then it tells how many records count in all columns that this asks
+        about. Nothing is charged, and nothing of it may be published: it is not private.
         """
-        return self._engine.examine(self._project.table(table)).to_record()
+        if table in self._project.tables or not table.endswith(".toml"):
+            described = self._project.table(table)
+            asked = [name for name, column in described.columns.items() if column.domain is not None]
+        else:
+            file = recipes.read_recipe(table)
+            epsilon = 1 if file.epsilons is None else file.epsilons
+            plan = self._plan(file.recipe, epsilon=epsilon, delta=file.delta or self._project.delta)
+            described, asked = plan.table, [name for name in plan.columns if name in plan.table.columns]
+        return self._engine.examine(described, asked).to_record()
 
     def publish_score(
         self,

@@ -25,7 +25,7 @@ from sfumato.exact import format_exact, format_short, parse_delta, parse_exact, 
 from sfumato.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_column, parse_project
-from sfumato.schema.draft import MISSING, describe_column, is_text_file
+from sfumato.schema.draft import MISSING, PERSON_NAMES, describe_column, is_text_file
 from sfumato.schema.project import find_private, match_files
 from sfumato.sql.finish import Answer
 from sfumato.tables.opening import has_lines
@@ -35,11 +35,6 @@ from sfumato.tables.profile import find_edges, profile_table
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)
 _COVERED = 0.7  # of the records of a column that its labels must cover to be all that it holds
 _MIXED = "numbers and texts"
-_NAMES = re.compile(
-    r"(^|[_ .-])(ids?|uuid|guid|key|ssn|mrn|name|surname|e-?mail|phone|iban|person|people|patient|customer|"
-    r"client|user|resident|citizen|employee|member|student|rider|driver)[_ .-]?(id|no|nr|number|name)?$",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The price of one statement is searched by halving its logarithm, from a fraction that surely fits.
 _STEPS, _LEAST = 12, 200
@@ -161,12 +156,9 @@ def draft_privately(
             left=report.left,
         )
     is_text = is_text_file(source)
-    first = {name: _ask_kind(name, kinds[name], text=is_text) for name in asked}
+    first = {name: _ask_kind(name) for name in asked} if is_text else {}
     votes = survey.ask(first, share=_KINDS_SHARE)
-    kind_of, nullable = {}, {}
-    for name in asked:
-        found, nullable[name] = _read_votes(votes[name]) if name in votes else (kinds[name], False)
-        kind_of[name] = found if is_text else kinds[name]
+    kind_of = {name: _read_votes(votes[name]) if is_text else kinds[name] for name in asked}
     mixed = [name for name, kind in kind_of.items() if kind == _MIXED]
     second = {name: _ask_domain(name, kind, text=is_text) for name, kind in kind_of.items()}
     answers = survey.ask(second, share=_DOMAINS_SHARE if mixed else Fraction(1))
@@ -179,7 +171,7 @@ def draft_privately(
     origin = f"found in the records within epsilon {format_exact(wanted)}"
     known = {
         name: replace(
-            _conclude(kind_of[name], answers.get(name), origin=origin, nullable=nullable[name]),
+            _conclude(kind_of[name], answers.get(name), origin=origin),
             missing=marks.get(name, ()),
         )
         for name in asked
@@ -193,7 +185,7 @@ def find_names(columns: Iterable[str]) -> dict[str, Known]:
     >>> list(find_names(["patient_id", "ward", "Name"]))
     ['patient_id', 'Name']
     """
-    return {name: Known(origin="its name", identifier=True) for name in columns if _NAMES.search(name)}
+    return {name: Known(origin="its name", identifier=True) for name in columns if PERSON_NAMES.search(name)}
 
 
 class _Question(NamedTuple):
@@ -259,20 +251,15 @@ class _Survey:
         return f"{stated} {question.text} FROM {quote_name(self._table)}{keys}"
 
 
-def _ask_kind(name: str, kind: str, *, text: bool) -> _Question | None:
-    """How many records hold which kind of value; of a typed source, whether there is one."""
+def _ask_kind(name: str) -> _Question:
+    """How many records hold which kind of value."""
     column = quote_name(name)
-    if not text and kind == "text":
-        return None  # that a text is missing shows among its labels
-    branches = _BRANCHES if text else {MISSING: "{c} IS NULL"}
-    cases = " ".join(f"WHEN {test.replace('{c}', column)} THEN '{each}'" for each, test in branches.items())
-    other = "text" if text else "present"
-    form = "kinds" if text else "presence"
-    return _Question(form, f"CASE {cases} ELSE '{other}' END AS found, COUNT(*) AS n")
+    cases = " ".join(f"WHEN {test.replace('{c}', column)} THEN '{each}'" for each, test in _BRANCHES.items())
+    return _Question("kinds", f"CASE {cases} ELSE 'text' END AS found, COUNT(*) AS n")
 
 
-def _read_votes(answer: Answer) -> tuple[str, bool]:
-    """The kind that most records have, and whether some lack a value, beyond the noise."""
+def _read_votes(answer: Answer) -> str:
+    """The kind that most records have."""
     rows = answer.table.to_pylist()
     count = {row["found"]: row["n"] for row in rows}
     surely = {row["found"] for row in rows if row["n_low"] > 0}
@@ -281,13 +268,12 @@ def _read_votes(answer: Answer) -> tuple[str, bool]:
     if "%d/%m/%Y" in surely:
         # Days above twelve tell which number is the day; those below could be either.
         count["%d/%m/%Y"] += count.get("%m/%d/%Y", 0)
-    missing = MISSING in surely
     count.pop(MISSING, None)
     if "text" in surely and surely & {"integer", "number"}:
-        return _MIXED, missing
+        return _MIXED
     if surely.isdisjoint(count):
-        return "text", missing  # nothing but noise says what it is
-    return max(count, key=lambda kind: count[kind]), missing
+        return "text"  # nothing but noise says what it is
+    return str(max(count, key=lambda kind: count[kind]))
 
 
 def _read_mixed(labels: Answer, votes: Answer) -> tuple[str, tuple[str, ...]]:
@@ -320,9 +306,9 @@ def _ask_domain(name: str, kind: str, *, text: bool) -> _Question | None:
     return None
 
 
-def _conclude(kind: str, answer: Answer | None, *, origin: str, nullable: bool) -> Known:
+def _conclude(kind: str, answer: Answer | None, *, origin: str) -> Known:
     """What the answer about a column says of it."""
-    facts: dict[str, Any] = {"origin": origin, "nullable": nullable}
+    facts: dict[str, Any] = {"origin": origin}
     if kind == "boolean":
         return Known(**facts, kind=kind)
     if answer is None:
@@ -336,7 +322,7 @@ def _conclude(kind: str, answer: Answer | None, *, origin: str, nullable: bool) 
             "decimal": "," if kind == "comma" else ".",
         }
         if not np.isfinite(quantiles).all() or quantiles[0] >= quantiles[-1]:
-            return Known(origin=origin, nullable=nullable, kind=facts["kind"])
+            return Known(origin=origin, kind=facts["kind"])
         low, high = (parse_exact(float(quantiles[end]), name="end") for end in (0, -1))
         if kind == "integer" and high - low < _MOST_RANGE:
             # The last interval of magnitudes does not hold its end.
@@ -348,13 +334,12 @@ def _conclude(kind: str, answer: Answer | None, *, origin: str, nullable: bool) 
     if kind in _YEARS:
         years = sorted(int(label) for label in labels if re.fullmatch(r"[12]\d{3}", label))
         if not years:
-            return Known(origin=origin, nullable=nullable, kind="date")
+            return Known(origin=origin, kind="date")
         form = None if kind == "date" else kind
         return Known(
             **facts, kind="date", low=date(years[0], 1, 1), high=date(years[-1], 12, 31), format=form
         )
     listed = tuple(sorted(label for label in labels if label != MISSING))
-    facts["nullable"] = nullable or MISSING in labels
     return Known(**facts, kind="text", values=listed)
 
 

@@ -405,8 +405,11 @@ class DuckDBEngine(PortableEngine):
                 f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
             ) from None
 
-    def examine(self, table: Table) -> TableFit:
-        """How well the description of a table fits its records: exact counts, for its steward alone."""
+    def examine(self, table: Table, columns: Sequence[str]) -> TableFit:
+        """How well the description of a table fits its records: exact counts, for its steward alone.
+
+        Counted is also how many have a place in all of `columns`.
+        """
         from sfumato.engines.examine import examine_table
 
         described = frozenset(name.lower() for name in table.columns)
@@ -416,7 +419,8 @@ class DuckDBEngine(PortableEngine):
             with hide_failures(name_source(table)):
                 stored = find_place(table.source) == "file"
                 lines, open_quotes = self._find(table).count_lines() if stored else (None, 0)
-                return replace(examine_table(table, fetched), lines=lines, open_quotes=open_quotes)
+                found = examine_table(table, fetched, columns)
+                return replace(found, lines=lines, open_quotes=open_quotes)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sfumato.errors import SourceError
+from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def hide_failures(what: str) -> Iterator[None]:
             raise KeyboardInterrupt from None
         # In a worker nobody pressed a key: it would end the loop that the worker works for.
         raise SourceError(f"reading {what} was interrupted") from None
-    except SourceError:
+    except (SchemaError, SourceError):
         raise  # one of ours, in words that are fixed
     except Exception:
         raise SourceError(f"{what} could not be read to the end") from None

@@ -6,7 +6,7 @@ into a release; they help whoever holds the records to describe them rightly bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from sfumato.engines.encode import (
     value_column,
 )
 from sfumato.engines.sealed import clean_batch, clean_schema
-from sfumato.schema import Bins, Column, Period, Table
+from sfumato.schema import Bins, Column, Period, Table, Values
 from sfumato.schema.column import DATE_FORMATS
 from sfumato.schema.domain import IntegerRange
 
@@ -55,7 +55,8 @@ class TableFit:
     """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound.
 
     Of text files also that of their lines, since those that are no record are not seen otherwise, and of
-    those that leave a quote open.
+    those that leave a quote open. `counting` have a place in all columns that are asked about together; `lost`
+    tells how many each of these leaves out.
     """
 
     name: str
@@ -64,6 +65,8 @@ class TableFit:
     individuals: int
     crowded: int
     columns: tuple[ColumnFit, ...]
+    counting: int
+    lost: dict[str, int]
     lines: int | None = None
     open_quotes: int = 0
 
@@ -78,12 +81,14 @@ class TableFit:
             "nobody": self.nobody,
             "individuals": self.individuals,
             "over_max_records": self.crowded,
+            "counting": self.counting,
+            "lost": self.lost,
             "columns": [asdict(each) for each in self.columns],
         }
 
 
-def examine_table(table: Table, fetched: Fetched) -> TableFit:
-    """Reads all records once and counts how each described column fits them."""
+def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> TableFit:
+    """Reads all records once and counts how each described column fits them, and how many fit `columns`."""
     changed = dict.fromkeys(fetched.schema.names, 0)
     schema = clean_schema(fetched.schema)
 
@@ -117,6 +122,7 @@ def examine_table(table: Table, fetched: Fetched) -> TableFit:
             for column in table.columns.values()
             if all(part in changed for part in column.stored)
         )
+        counting, lost = _count_complete(connection, table, fetched, columns)
     return TableFit(
         name=table.name,
         records=records,
@@ -124,7 +130,29 @@ def examine_table(table: Table, fetched: Fetched) -> TableFit:
         individuals=individuals,
         crowded=crowded,
         columns=fits,
+        counting=counting,
+        lost=lost,
     )
+
+
+def _count_complete(
+    connection: duckdb.DuckDBPyConnection, table: Table, fetched: Fetched, columns: Sequence[str]
+) -> tuple[int, dict[str, int]]:
+    """How many records of somebody have a place in all `columns`, and how many have none in each."""
+    absent = ["false" if table.unit.column is None else f"{quote_name(table.unit.column)} IS NULL"]
+    for place, column in enumerate(table.columns[name] for name in columns):
+        code = value_column(column, fetched.columns)
+        if column.domain is not None:
+            create_list_type(connection, column, f"listed_{place}")
+            code = encode_column(column, fetched.columns, list_type=f"listed_{place}")
+        absent.append(f"({code}) IS NULL")
+    listed = ", ".join(f"{test} AS absent_{place}" for place, test in enumerate(absent))
+    names = [f"absent_{place}" for place in range(len(absent))]
+    numbers = ", ".join(f"count(*) FILTER ({name})" for name in names)
+    ((complete, _, *lost),) = connection.execute(
+        f"SELECT count(*) FILTER (NOT ({' OR '.join(names)})), {numbers} FROM (SELECT {listed} FROM stored)"
+    ).fetchall()
+    return complete, dict(zip(columns, lost, strict=True))
 
 
 def _examine_column(
@@ -133,6 +161,7 @@ def _examine_column(
     missing, read, inside = _count_read(connection, column, fetched)
     unread = records - missing - read
     advice = ""
+    empty = missing > _MANY * records and column.domain is not None and column.missing_label is None
     if unread:
         # What a better description would read, found by trying: the records are its steward's to look at.
         tried = {each: _count_read(connection, each, fetched)[1] for each in _others(column)}
@@ -142,8 +171,13 @@ def _examine_column(
             advice = f'{key} = "{getattr(best, key)}" reads {tried[best]:,} of them'
     elif changed:
         advice = "texts were cut or mended: see encoding and text_limit"
+    elif read > inside and (alike := _count_alike(connection, column, fetched) - inside) > 0:
+        advice = f"{alike:,} more match if case and spaces are ignored: spell them alike"
     elif not inside and read:
         advice = "no value is in its domain: compare the spelling of its values"
+    elif empty and read - inside <= missing and len(column.stored) == 1:
+        key = 'missing_label = "missing"' if column.outside == "other" else "nullable = true"
+        advice = f"{missing / records:.0%} have no value and are left out: {key} keeps them"
     elif read - inside > _MANY * records and column.domain is None:
         advice = f"{(read - inside) / records:.0%} of the records lie beyond it: widen it"
     elif read - inside > _MANY * records and column.outside == "drop":
@@ -157,6 +191,18 @@ def _examine_column(
         changed=changed,
         advice=advice,
     )
+
+
+def _count_alike(connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched) -> int:
+    """How many records hold a listed text but for case and spaces around it; 0 for other domains."""
+    if not isinstance(column.domain, Values) or not isinstance(column.domain.values[0], str):
+        return 0
+    listed = ", ".join(quote_text(str(label).strip().lower()) for label in column.domain.values)
+    ((alike,),) = connection.execute(
+        f"SELECT count(*) FROM stored "
+        f"WHERE lower(trim({value_column(column, fetched.columns)})) IN ({listed})"
+    ).fetchall()
+    return int(alike)
 
 
 def _others(column: Column) -> list[Column]:
@@ -186,7 +232,7 @@ def _count_read(
         low, high = map(float, column.bounds)
         code = f"CASE WHEN {value} BETWEEN {low!r} AND {high!r} THEN 1 END"
     elif column.domain is not None:
-        plain = replace(column, outside="drop", missing_label=None)
+        plain = replace(column, outside="drop", missing_label=None, nullable=False)
         connection.execute("DROP TYPE IF EXISTS listed")
         create_list_type(connection, plain, "listed")
         code = encode_column(plain, fetched.columns, list_type="listed")

@@ -142,6 +142,18 @@ def design_columns(columns: Mapping[str, Column], *, categorical: Sequence[str] 
     return Design(columns=tuple(columns), terms=tuple(terms), scores=tuple(scores), left_out=left_out)
 
 
+def average_products(design: Design, *, grid: int) -> NDArray[np.float64]:
+    """What a record adds to the products of the constant and all features, if inputs are spread evenly."""
+    scaled = [scores / grid for scores in design.scores]
+    means = np.concatenate([[1.0], *(each.mean(axis=0) for each in scaled)])
+    matrix, first = np.outer(means, means), 1
+    for each in scaled:
+        last = first + each.shape[1]
+        matrix[first:last, first:last] = each.T @ each / each.shape[0]
+        first = last
+    return np.asarray(matrix)
+
+
 def code_values(domain: Domain | None) -> list[Fraction] | None:
     """The number behind every code of a domain, in a bin its middle; None if they are no numbers."""
     if isinstance(domain, Bins):

@@ -302,6 +302,18 @@ def estimate_errors(solution: Solution, transform: Floats) -> Floats:
     return np.asarray(np.sqrt(variances))
 
 
+def list_needed(matrix: Floats, sigma: float) -> Floats:
+    """From how many records on each coefficient stands out, if one record adds `matrix` on average.
+
+    `sigma` is the noise of every entry.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    needed = STRONG * 2.0 * sigma * math.sqrt(values.size) / np.maximum(values, 1e-12)
+    # The weakest directions come first; a coefficient does without those that hold next to nothing of it.
+    spared = (np.cumsum(vectors**2, axis=1) <= _WEAK_SHARE).sum(axis=1)
+    return np.asarray(needed[np.minimum(spared, values.size - 1)])
+
+
 def is_identified(solution: Solution, transform: Floats) -> NDArray[np.bool_]:
     """Whether all coefficients that a row of `transform` needs are identified."""
     return np.asarray(~((transform != 0) & ~solution.identified).any(axis=1))

@@ -26,6 +26,7 @@ from sfumato.models.linear import (
     average_moments,
     bound_sum,
     finish_solution,
+    list_needed,
     propagate_noise,
     split_directions,
 )
@@ -206,12 +207,28 @@ def fit_logistic(
     return replace(solution, identified=solution.identified & trusted)
 
 
+def list_needed_logistic(matrix: Floats, slopes: list[float], curvatures: list[float]) -> Floats:
+    """From how many records on each coefficient stands out, if one record adds `matrix` to the products.
+
+    `slopes` and `curvatures` are the noise of those that the steps measure.
+    """
+    sigma = math.sqrt(float(_weigh(curvatures) ** 2 @ np.array(curvatures) ** 2))
+    slope = 1.0 / math.sqrt(sum(1.0 / each**2 for each in slopes[-LAST:]))
+    errors = slope * np.sqrt((np.linalg.pinv(matrix / 4) ** 2).sum(axis=1))  # for one record
+    return np.asarray(np.maximum(list_needed(matrix / 4, sigma), errors / _STEADY))
+
+
+def _weigh(sigmas: list[float]) -> Floats:
+    """The weights of curvatures with this noise, older ones for less."""
+    weights = np.array(
+        [_DISCOUNT ** (len(sigmas) - 1 - place) / each**2 for place, each in enumerate(sigmas)]
+    )
+    return np.asarray(weights / weights.sum())
+
+
 def _pool(steps: list[Step]) -> tuple[Floats, float]:
     """The weighted mean of all curvatures, older ones for less, and the deviation of its noise."""
-    weights = np.array(
-        [_DISCOUNT ** (len(steps) - 1 - place) / each.curvature.sigma**2 for place, each in enumerate(steps)]
-    )
-    weights /= weights.sum()
+    weights = _weigh([each.curvature.sigma for each in steps])
     matrix = sum(weight * each.curvature.matrix for weight, each in zip(weights, steps, strict=True))
     variances = np.array([each.curvature.sigma**2 for each in steps])
     return np.asarray(matrix), math.sqrt(float(weights**2 @ variances))

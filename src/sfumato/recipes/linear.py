@@ -23,6 +23,7 @@ from sfumato.exact import NORMAL_95, format_exact, parse_exact, round_up
 from sfumato.models.design import (
     Design,
     Term,
+    average_products,
     bound_columns,
     build_design,
     code_ends,
@@ -31,6 +32,7 @@ from sfumato.models.design import (
 )
 from sfumato.models.document import Family, pack_model
 from sfumato.models.linear import (
+    Floats,
     NoisyMoments,
     Solution,
     arrange_moments,
@@ -40,6 +42,7 @@ from sfumato.models.linear import (
     find_components,
     fit_linear,
     is_identified,
+    list_needed,
 )
 from sfumato.questions import (
     LARGEST_CURVATURE,
@@ -48,6 +51,7 @@ from sfumato.questions import (
     LinkWeights,
     Measurement,
     Moments,
+    request_grid,
 )
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
 from sfumato.recipes.evaluation import run_split, split_plan
@@ -122,6 +126,22 @@ class Regression(ModelOptions):
         """The features of the inputs, and the first question about them and the target."""
         raise NotImplementedError
 
+    def forecast(self, plan: Plan) -> str | None:
+        """From how many records on coefficients stand out of the noise, by public facts."""
+        if self.within is not None or self.holdout is not None:
+            return None
+        design, _ = self.build_question(plan.table, plan.columns)
+        needed = self.list_needed(plan, design)
+        return (
+            f"the first of {needed.size} coefficients stands out of the noise from about "
+            f"{_round_up(needed.min())} records on, all from about {_round_up(needed.max())}, if inputs are "
+            "spread evenly; rare labels need more"
+        )
+
+    def list_needed(self, plan: Plan, design: Design) -> Floats:
+        """The number of records that each coefficient needs, the constant first."""
+        raise NotImplementedError
+
     def describe_common(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that both have."""
         inputs = self.list_inputs(plan)
@@ -156,6 +176,15 @@ class Linear(Regression):
         term, scores = _read_target(table, self.target)
         del term
         return design, Moments(columns=columns, scores=(*design.scores, scores))
+
+    def list_needed(self, plan: Plan, design: Design) -> Floats:
+        """The number of records that each coefficient needs, the constant first."""
+        _, question = self.build_question(plan.table, plan.columns)
+        (allowed,) = plan.costs
+        assert allowed.mu_squared is not None
+        asked = calibrate(plan.table, "moments", question, allowed.mu_squared * (1 - _SQUARES))
+        sigma = asked.standard_deviation / request_grid(plan.table, asked)
+        return list_needed(average_products(design, grid=SCORE_GRID), sigma)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """The coefficients, from noisy moments and then noisy squares of residuals."""
@@ -234,6 +263,12 @@ def read_within(recipe: Regression) -> Fraction:
         f'{recipe.kind}: within must be like "{recipe.measure} 0.02": how much of {recipe.measure} the noise '
         "may cost, between 0 and 1"
     )
+
+
+def _round_up(records: float) -> str:
+    """A number of records, with the two digits that a forecast has."""
+    size = 10 ** max(math.floor(math.log10(max(records, 1))) - 1, 0)
+    return f"{math.ceil(records / size) * size:,}"
 
 
 def list_levels(recipe: Regression, most: Fraction) -> list[Fraction]:

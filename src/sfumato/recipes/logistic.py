@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
-from sfumato.models.design import Design, build_design
+from sfumato.models.design import Design, average_products, build_design
 from sfumato.models.document import Family, pack_model
 from sfumato.models.logistic import (
     LAST,
@@ -20,6 +20,7 @@ from sfumato.models.logistic import (
     fit_logistic,
     is_visible,
     level_shift,
+    list_needed_logistic,
     logistic_weights,
     next_coefficients,
     pool_start,
@@ -34,6 +35,7 @@ from sfumato.questions import (
     LinkWeights,
     Measurement,
     Moments,
+    request_grid,
 )
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.evaluation import run_split
@@ -105,6 +107,22 @@ class Logistic(Regression):
         if not found or len(labels) < 2:
             raise RecipeError(f"logistic: positive must be one of several labels of {self.target!r}")
         return found[0]
+
+    def list_needed(self, plan: Plan, design: Design) -> Floats:
+        """The number of records that each coefficient needs, the constant first."""
+        table, start = plan.table, np.zeros(1 + len(design.terms))
+        slope, curvature, _ = self._ask(table, plan.columns, design, start)
+        (allowed,) = plan.costs
+        assert allowed.mu_squared is not None
+
+        def measure(asked: Moments, unit: int, budget: Fraction) -> float:
+            request = calibrate(table, "forecast", asked, budget)
+            return request.standard_deviation / (request_grid(table, request) * unit)
+
+        budgets = self._list_budgets(allowed.mu_squared)
+        slopes = [measure(slope, LARGEST_WEIGHT, each * (1 - _CURVATURE)) for each in budgets]
+        curvatures = [measure(curvature, 4 * LARGEST_CURVATURE, each * _CURVATURE) for each in budgets]
+        return list_needed_logistic(average_products(design, grid=SCORE_GRID), slopes, curvatures)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """The coefficients that noisy Newton steps arrive at."""

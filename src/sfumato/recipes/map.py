@@ -372,9 +372,10 @@ _TEXTS = {
         "Noisy counts of the same cells are averaged by how exact they are. Counts are taken for draws of "
         "Poisson laws whose means vary around a prediction by a gamma law; how much they vary is weighed "
         "by the likelihood of the noisy counts. Predictions of single columns are flat, those of pairs are "
-        "products, those of cells have the three pairs as their sums. What the bound cut off is made up "
-        "for by one factor, the noisy number of all records over that of the records that counted. The "
-        "column `expected` holds the expected counts."
+        "products, those of cells have the three pairs as their sums. What the chosen bound cut off is made "
+        "up for by one factor, the noisy number of records, at most {most} per individual, over that of the "
+        "records that counted: cells whose records come from few individuals stay too low. The column "
+        "`expected` holds the expected counts."
     ),
 }
 _BOUND = (

@@ -138,6 +138,18 @@ def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...
     return found
 
 
+def find_undescribed(table: Table, columns: Sequence[str]) -> list[str]:
+    """Columns of `table` with dates or bounds and no domain that rows of `columns` say nothing of."""
+    dated = find_types(table, columns)
+    return [
+        name
+        for name, column in table.columns.items()
+        if column.domain is None
+        and (column.dates is not None or column.bounds is not None)
+        and not {name, *column.stored} & {*dated, *columns}
+    ]
+
+
 def _find_parts(table: Table, columns: Sequence[str]) -> dict[str, dict[str, str]]:
     """The columns that are periods of a stored one: by its name, and by what part of it they are."""
     found: dict[str, dict[str, str]] = {}

@@ -27,7 +27,7 @@ class Release:
     """A finished release: the noisy table, its answers, its certificate and its files.
 
     `repeated` tells that it was stored before and cost nothing, `resumed` that it was begun before and
-    finished under the charge made then.
+    finished under the charge made then. `notes` are what public facts say of it that was known before.
     """
 
     table: pa.Table
@@ -37,6 +37,7 @@ class Release:
     folder: Path | None = None
     repeated: bool = False
     resumed: bool = False
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         spent = "nothing (repeated)" if self.repeated else self.certificate["total"]
@@ -55,7 +56,7 @@ class Release:
                 "spent now": "nothing; it was stored" if self.repeated else "as charged",
                 **({} if self.folder is None else {"folder": self.folder.name}),
             },
-            notes=self.certificate.get("notes", ()),
+            notes=(*self.notes, *self.certificate.get("notes", ())),
         )
 
     @property

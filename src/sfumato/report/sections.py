@@ -201,7 +201,9 @@ def _accuracy(given: ReportInput) -> Record:
     if not measured:
         return {"measured": []}
     chosen = _choose_measurement(given, measured)
-    bounds = facts.certificate.get("postprocessing", {}).get("bounds") or [{}]
+    told = facts.certificate.get("postprocessing", {})
+    listed = (each for key in ("bounds", "levels") for each in told.get(key) or ())
+    bounds = [each for each in listed if isinstance(each, dict) and "scaled_by" in each]
     record = {
         "measured": measured[:_MOST_MEASUREMENTS],
         "count": len(measured),
@@ -211,7 +213,7 @@ def _accuracy(given: ReportInput) -> Record:
         "spread": charts.draw_spread(chosen.values, chosen.half, "noisy values and the range of the noise"),
         "kinds": {each.about for each in measured} & {"sums", "large cells", "individuals", "bounded"},
         "bound": facts.unit["max_records"],
-        "chosen_bound": {"records": "?", "scaled_by": "1", **bounds[-1]},
+        "chosen_bound": bounds[-1] if bounds else None,
         "choices": sum(each.about == "choice" for each in facts.measured),
     }
     if len(measured) > _FEW_MEASUREMENTS:

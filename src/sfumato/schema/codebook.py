@@ -107,7 +107,7 @@ def _read_entry(entry: object, origin: str, marks: tuple[str, ...]) -> Known | N
     facts = {**entry, **entry["constraints"]} if isinstance(entry.get("constraints"), dict) else dict(entry)
     kind = find_kind(_first(facts, _TYPES))
     listed = _first(facts, _CODES)
-    nulls = any(bool(facts.get(key)) for key in _NULLS) or facts.get("required") is False
+    nulls = facts.get("required") is not True and all(facts.get(key) is not False for key in _NULLS)
     given = _first(facts, _MARKS)
     marked = (given,) if isinstance(given, str) else tuple(given or ())
     names: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def _read_lines(rows: list[dict[str, str]], origin: str) -> Known:
             codes = [pair[0] for pair in pairs]
             names = [pair[1] for pair in pairs if len(pair) == 2]
     marks = re.split(r"\s*[|;,]\s*", str(_first(facts, _MARKS) or ""))
-    nulls = str(_first(facts, _NULLS) or "").lower() in ("yes", "true", "1", "y")
+    nulls = str(_first(facts, _NULLS) or "").lower() not in ("no", "false", "0", "n")
     return _build(
         origin,
         kind=find_kind(_first(facts, _TYPES)),
@@ -274,7 +274,7 @@ def _build(
     format: object = None,  # noqa: A002 - as the project file calls it
     decimal: object = ".",
     missing: tuple[str, ...] = (),
-    nullable: bool = False,
+    nullable: bool = True,
     identifier: bool = False,
 ) -> Known:
     """The facts brought together: codes beside a range mark missing values, or widen it."""
@@ -301,13 +301,9 @@ def _build(
         format=format if isinstance(format, str) and "%" in format else None,
         decimal=str(decimal) if decimal in (".", ",") else ".",
         missing=tuple(dict.fromkeys(missing)),
-        nullable=nullable and not (listed and not missing and _has_missing(listed)),
+        nullable=nullable,
         identifier=identifier,
     )
-
-
-def _has_missing(listed: tuple[Any, ...]) -> bool:
-    return any(str(each).lower() in ("n", "na", "n/a", "missing", "unknown") for each in listed)
 
 
 def _read_end(value: object) -> Fraction | date | None:

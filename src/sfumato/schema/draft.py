@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from sfumato.exact import format_exact
+from sfumato.schema.column import NULL
 from sfumato.schema.project import quote_key, quote_toml
 
 MOST_LISTED = 500
@@ -18,6 +19,13 @@ MOST_LISTED = 500
 
 MISSING = "missing"
 """The label of missing values, where a draft gives them one."""
+
+PERSON_NAMES = re.compile(
+    r"(^|[_ .-])(ids?|uuid|guid|key|ssn|mrn|name|surname|e-?mail|phone|iban|person|people|patient|customer|"
+    r"client|user|resident|citizen|employee|member|student|rider|driver)[_ .-]?(id|no|nr|number|name)?$",
+    re.IGNORECASE,
+)
+"""What columns are called that name individuals."""
 
 _MOST_NAMES = 300  # characters of all names of values; longer ones stay in the codebook
 _MOST_RANGE = 120  # whole numbers that are counted one by one
@@ -39,9 +47,9 @@ class Known:
 
     Listed `values` with their `names`, or the ends `low` and `high` of numbers or dates, perhaps with
     `edges` of bins between them. `kind` is that of its values, None if only the source tells. `missing`
-    lists what stands for no value, and `nullable` says that there may be none. An `identifier` names
-    individuals. What is not `complete` may lack values: others are then counted as such, and numbers beyond
-    the ends as the ends.
+    lists what stands for no value; `nullable` is false only where it is known that there always is one. An
+    `identifier` names individuals. What is not `complete` may lack values: others are then counted as such,
+    and numbers beyond the ends as the ends.
     """
 
     origin: str
@@ -54,7 +62,7 @@ class Known:
     format: str | None = None
     decimal: str = "."
     missing: tuple[str, ...] = ()
-    nullable: bool = False
+    nullable: bool = True
     identifier: bool = False
     complete: bool = True
 
@@ -77,7 +85,7 @@ def draft_project(
 
     >>> known = {"district": Known(origin="codes.csv", values=("North", "South"))}
     >>> print(draft_project("calls.csv", {"district": "text"}, known=known).splitlines()[-1])
-    district = { values = ["North", "South"], origin = "codes.csv" }
+    district = { values = ["North", "South"], nullable = true, origin = "codes.csv" }
     """
     known = known or {}
     table = quote_key(name_table(source))
@@ -144,14 +152,15 @@ def describe_column(name: str, kind: str, known: Known, *, text: bool = False) -
     the source are text. A column of dates is described for statements, and its month and year for recipes.
 
     >>> describe_column("age", "integer", Known(origin="codes", low=Fraction(0), high=Fraction(99)))
-    {'age': {'range': [0, 99], 'origin': 'codes'}}
+    {'age': {'range': [0, 99], 'nullable': True, 'origin': 'codes'}}
     """
     reading = {
         **({} if known.format is None else {"format": known.format}),
         **({} if known.decimal == "." else {"decimal": known.decimal}),
         **({"missing": list(known.missing)} if known.missing else {}),
     }
-    label = {"missing_label": MISSING} if known.nullable or known.missing else {}
+    # A record without a value in one column would be left out of all that is asked of it.
+    label: dict[str, Any] = {"nullable": True} if known.nullable or known.missing else {}
     if isinstance(known.low, date) and isinstance(known.high, date):
         first, last = known.low, known.high
         years = [first.year, last.year]
@@ -168,7 +177,9 @@ def describe_column(name: str, kind: str, known: Known, *, text: bool = False) -
         return {}
     if not known.complete:
         spec |= {"outside": "other" if "values" in spec and kind != "boolean" else "clamp"}
-    if known.nullable and MISSING in spec.get("values", ()):
+    if label and spec.get("outside") == "other":
+        label = {"missing_label": MISSING}
+    if known.nullable and not {MISSING, NULL}.isdisjoint(spec.get("values", ())):
         label = {}
     return {name: {**spec, **reading, **label, "origin": known.origin}}
 

@@ -36,20 +36,18 @@ def profile_table(table: pa.Table, *, origin: str) -> dict[str, Known]:
 def _profile(column: pa.ChunkedArray, origin: str) -> Known:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    nullable = column.null_count > 0
     values, form, decimal = _read_values(column.drop_null())
     facts: dict[str, Any] = {
         "origin": origin,
-        "nullable": nullable,
         "complete": False,
         "format": form,
         "decimal": decimal,
     }
     if not len(values):
-        return Known(origin=origin, nullable=nullable)
+        return Known(origin=origin)
     kind = values.type
     if pa.types.is_boolean(kind):
-        return Known(origin=origin, kind="boolean", values=(False, True), nullable=nullable)
+        return Known(origin=origin, kind="boolean", values=(False, True))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         ends = pc.min_max(values.cast(pa.timestamp("s"), safe=False)).as_py()
         first, last = date(ends["min"].year, 1, 1), date(ends["max"].year, 12, 31)
@@ -57,10 +55,10 @@ def _profile(column: pa.ChunkedArray, origin: str) -> Known:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _profile_numbers(values, facts)
     if not is_text(kind):
-        return Known(origin=origin, nullable=nullable)
+        return Known(origin=origin)
     listed = sorted(pc.unique(values).to_pylist())
     if len(listed) > max(20, 0.9 * len(values)):
-        return Known(origin=origin, kind="text", nullable=nullable, identifier=len(listed) == len(values))
+        return Known(origin=origin, kind="text", identifier=len(listed) == len(values))
     # More than can be listed are told all the same, so that a draft can say so.
     return Known(**facts, kind="text", values=tuple(listed[: MOST_LISTED + 1]))
 
