@@ -297,7 +297,8 @@ class Desk:
         ledger, tables = self.open_ledger(), self.described(plan)
         version = self._version(plan, ledger.secret)
         known: list[Earlier] = []
-        for charge in self.stored.find(entries, question, version=version, before=before):
+        rows = plan.unit.column is None
+        for charge in self.stored.find(entries, question, rows=rows, version=version, before=before):
             planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
                 known.append(load_earlier(charge.entry, *planned, ledger))
