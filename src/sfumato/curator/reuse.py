@@ -17,7 +17,7 @@ from sfumato.errors import SfumatoError
 from sfumato.sql.expected import note_conditions
 from sfumato.sql.finish import Answer, finish_query, note_bounds, note_counts, note_selection, unpack_noisy
 from sfumato.sql.plan import describe_scales
-from sfumato.sql.question import Question, digest_question, read_question, short, spell
+from sfumato.sql.question import Question, can_reuse, digest_question, read_question, short, spell
 from sfumato.sql.reuse import Derived, Earlier
 from sfumato.sql.statement import read_statement
 
@@ -97,6 +97,7 @@ class StoredQuestions:
         self._recipes: dict[str, list[_Charge]] = {}
         self._plans: dict[str, tuple[QueryPlan, Question] | None] = {}
         self._released: dict[str, Released | None] = {}
+        self._last: tuple[QueryPlan, Question | None] | None = None
 
     def find(
         self,
@@ -126,6 +127,14 @@ class StoredQuestions:
                 and (moved or measured & set(charge.question["measures"]))
             }
         return [found[place] for place in sorted(found, reverse=True)][:_MOST_CANDIDATES]
+
+    def read(self, plan: QueryPlan, describe: Callable[[], object]) -> Question | None:
+        """What a plan asks, None if it is found again by its text alone; the last one is remembered."""
+        last = self._last
+        if last is None or last[0] is not plan:
+            question = read_question(plan, describe()) if can_reuse(plan) else None
+            last = self._last = plan, question
+        return last[1]
 
     def plan(
         self, entry: Entry, make: Callable[[Statement], QueryPlan], tables: object
@@ -207,9 +216,12 @@ def _pick(question: Question, shape: _Shape, alike: _Alike, *, rows: bool) -> It
             listed = min((alike.under.get(text, ()) for text in needed), key=len)
             yield from (charge for charge in listed if needed <= charge.where)
     # Sums of groups are used only if they are the same quantity: of the same records, where some are cut.
-    if mine.may_give(shape):
-        every = rows and (shape.more is None or all(map(mine.touches, shape.conditions)))
-        listed = alike.all if every else [each for text in where or ("",) for each in alike.under.get(text, ())]
+    fine = replace(mine, more=None) if more else mine
+    if fine.may_give(shape):
+        every = rows and (fine.more is None or all(map(fine.touches, shape.conditions)))
+        listed = (
+            alike.all if every else [each for text in where or ("",) for each in alike.under.get(text, ())]
+        )
         yield from (charge for charge in listed if rows or charge.where == where)
 
 
