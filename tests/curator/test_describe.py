@@ -229,7 +229,7 @@ def test_a_bound_statement_and_the_written_one_are_one_plan(curator, text, value
 
 
 def test_rows_are_limited_by_parameters(curator):
-    text = "SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic LIMIT $1"
+    text = "SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic LIMIT $1::INTEGER"
     assert curator.sql(text, epsilon=1, parameters=("1",)).table.num_rows == 1
     assert curator.sql(text, epsilon=1, parameters=(0,)).spent == 0
 

@@ -72,7 +72,7 @@ class Desk:
     `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
     `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
     statement may cost; `pace` is that of the door. An answer of public groups that would have more than
-    `most_values` numbers is refused. `stored` is what is known of the ledger's answers from earlier
+    `most_values` numbers is refused; with `intervals` it has columns for their ends. `stored` is what is known of the ledger's answers from earlier
     statements.
     """
 
@@ -86,6 +86,7 @@ class Desk:
     at_most: Fraction | None = None
     pace: Callable[[], None] = lambda: None
     most_values: int | None = None
+    intervals: bool = True
     stored: StoredQuestions = field(default_factory=StoredQuestions)
 
     def answer(
@@ -255,6 +256,8 @@ class Desk:
             unpaid = replace(self, at_most=Fraction(0))
             return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
         expected = self._ask_releases(plan, statement, progress=progress)
+        if expected is not None and not self.intervals:
+            return replace(expected, table=expected.table.select(rehearse_query(plan).names))
         if expected is not None:
             return expected
         raise refuse(
@@ -394,7 +397,7 @@ class Desk:
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
-        plan = plan_at(epsilon)
+        plan = replace(plan_at(epsilon), intervals=self.intervals)
         if plan.tally is not None and cap is None:
             for each in CAPS:  # whatever will be chosen is possible, and paid for
                 bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)

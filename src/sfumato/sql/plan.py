@@ -148,6 +148,7 @@ class QueryPlan:
     are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
     gets noise of its own, and the grouping sets of the answer are computed from these. `tally` is measured
     before all else: the bound on records is chosen from it, and until then is 1, where costs are largest.
+    The answer has columns for the ends of its `intervals`, or is without.
     """
 
     text: str
@@ -165,6 +166,7 @@ class QueryPlan:
     choices: tuple[Noise, ...] = ()
     sets: GroupingSets | None = None
     tally: Noise | None = None
+    intervals: bool = True
 
     @property
     def rows(self) -> int:

@@ -38,7 +38,7 @@ NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
 _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
-_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages")
+_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "intervals")
 _ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
 _DESCRIBED = ("tree", "fields", "unit", "unit_alias", "chosen")
 
