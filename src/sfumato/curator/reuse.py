@@ -43,7 +43,7 @@ class _Charge:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What tells whether answers may help before their plans are made: the columns of each condition, and keys.
+    """What tells whether answers may help, without their plans: the columns of each condition, and keys.
 
     `more` are the columns of conditions that single measures have, None if they are not known.
     """

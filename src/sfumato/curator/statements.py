@@ -72,8 +72,8 @@ class Desk:
     `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
     `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
     statement may cost; `pace` is that of the door. An answer of public groups that would have more than
-    `most_values` numbers is refused; with `intervals` it has columns for their ends. `stored` is what is known of the ledger's answers from earlier
-    statements.
+    `most_values` numbers is refused; with `intervals` it has columns for their ends. `stored` is what is
+    known of the ledger's answers from earlier statements.
     """
 
     project: Project

@@ -47,7 +47,7 @@ class Earlier:
     _links: dict[bool, tuple[QueryPlan, dict[int, Link]]] = field(default_factory=dict, repr=False)
 
     def link(self, plan: QueryPlan, question: Question, *, finer: bool = False) -> dict[int, Link]:
-        """How measures of `plan` follow from this, or with `finer` this from `plan`; the last are remembered."""
+        """How measures of `plan` follow from this, or with `finer` this from `plan`; the last is kept."""
         kept = self._links.get(finer)
         if kept is None or kept[0] is not plan:
             sides = (plan, question, self.plan, self.question)

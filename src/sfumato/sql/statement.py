@@ -352,9 +352,9 @@ def _parse(body: str) -> exp.Select:
     for clause in list(trees[0].find_all(exp.Limit, exp.Offset)):
         # Clients write LIMIT $1::INTEGER.
         cast = clause.expression
-        if isinstance(cast, exp.Cast) and cast.to.this in (exp.DType.INT, exp.DType.BIGINT):
-            if isinstance(cast.this, exp.Placeholder | exp.Parameter) or cast.this.is_int:
-                cast.replace(cast.this)
+        whole = isinstance(cast, exp.Cast) and cast.to.this in (exp.DType.INT, exp.DType.BIGINT)
+        if whole and (isinstance(cast.this, exp.Placeholder | exp.Parameter) or cast.this.is_int):
+            cast.replace(cast.this)
     return trees[0]
 
 
