@@ -1,7 +1,6 @@
 """Every statement is refused before it is charged, or answered: aggregates by kinds of columns by clauses."""
 
 import datetime
-import itertools
 import random
 
 import pyarrow as pa
@@ -89,11 +88,7 @@ CLAUSES = (
 def make_statement(number):
     draw = random.Random(number)
     columns = [draw.choice(list(TABLE)) for _ in range(4)]
-    x, y = (
-        (draw.choice(OPERANDS).format(c=one, d=other) for one, other in itertools.batched(columns, 2))
-        if hasattr(itertools, "batched")
-        else (draw.choice(OPERANDS).format(c=one, d=other) for one, other in (columns[:2], columns[2:]))
-    )
+    x, y = (draw.choice(OPERANDS).format(c=one, d=other) for one, other in (columns[:2], columns[2:]))
     aggregate = draw.choice(AGGREGATES).format(x=x, y=y)
     condition = draw.choice(("", "", "", f" FILTER (WHERE {columns[3]} IS NOT NULL)"))
     around = draw.choice(("{}", "{}", "{}", "ROUND({})", "{} + 1", "CAST({} AS VARCHAR)"))
@@ -116,18 +111,22 @@ def curator(request, tmp_path):
 
 
 def check(curator, statements):
-    answered = 0
+    """How many of the statements are answered; those that are refused must have cost nothing."""
+    answered, spent = 0, 0
     for text in statements:
-        before = curator.budget().spent if curator.has_ledger() else 0
+        answer = refusal = None
         try:
             answer = curator.sql(text)
         except SfumatoError as error:
-            assert (curator.budget().spent if curator.has_ledger() else 0) == before, (text, str(error))
-            continue
-        assert answer.table.schema.names == curator.describe(text).schema.names, text
-        answered += 1
+            refusal = error
+        now = curator.budget().spent if curator.has_ledger() else 0
+        assert answer is not None or now == spent, (text, str(refusal))
+        if answer is not None:
+            assert answer.table.schema.names == curator.describe(text).schema.names, text
+            answered += 1
+        spent = now
     return answered
 
 
 def test_what_is_charged_is_answered(curator):
-    assert check(curator, map(make_statement, range(100))) > 15
+    assert check(curator, map(make_statement, range(60))) > 4
