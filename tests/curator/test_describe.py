@@ -114,13 +114,13 @@ def test_probes_are_free_without_any_price(curator, text):
     assert (answer.spent, answer.table.num_rows, curator.has_ledger()) == (0, 0, False)
 
 
-def test_a_probe_has_every_column_as_it_is_stored(curator):
+def test_a_probe_has_every_column_as_an_answer_has_it(curator):
     schema = curator.sql("SELECT * FROM visits LIMIT 0").table.schema
     assert dict(zip(schema.names, schema.types, strict=True)) == {
         "person": pa.int64(),
         "clinic": pa.string(),
         "size": pa.int64(),
-        "new": pa.bool_(),
+        "new": pa.string(),
         "visited": pa.date32(),
         "note": pa.string(),
         "moment": pa.timestamp("us"),

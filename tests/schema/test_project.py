@@ -180,7 +180,7 @@ def test_a_draft_s_todo_beside_unit_row_is_told_to_be_deleted():
         parse_table("t", {"source": "t.csv", "unit": "row", "max_records": "TODO"})
 
 
-def test_a_private_bound_beside_references_is_refused_with_the_form_that_works():
+def test_a_private_bound_beside_references_is_refused_with_the_form_that_works(tmp_path):
     tables = {
         "visits": {"source": "v.parquet", "unit": "person", "max_records": 2},
         "items": {
@@ -189,5 +189,5 @@ def test_a_private_bound_beside_references_is_refused_with_the_form_that_works()
             "max_records": "private",
         },
     }
-    with pytest.raises(SchemaError, match="without references; write .*, such as max_records = 5"):
-        parse_project({"budget": {"epsilon": 1}, "tables": tables})
+    with pytest.raises(SchemaError, match=r"without references; write .*, such as max_records = 5"):
+        parse_project({"budget": {"epsilon": 1}, "tables": tables}, folder=tmp_path)
