@@ -103,3 +103,13 @@ def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(proje
     assert curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t").table == first.table
     assert curator.budget().spent == Fraction(1, 2)
     assert sf.open(project).budget().spent == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("limit", ["0.06", "0.14", "0.05"])
+def test_a_doubling_never_costs_more_than_it_may_in_all(project, limit):
+    curator, limit = sf.open(project), Fraction(limit)
+    # So few records are never within so little of themselves.
+    answer = curator.sql("DP-SELECT WITHIN 0.001% COUNT(*) AS n FROM t", asked_by="ana", at_most=limit)
+    spent = Fraction(str(curator.budget().spent))
+    assert answer.spent == spent
+    assert spent <= limit < 2 * spent + Fraction(1, 100)  # the next try would have been too much

@@ -11,12 +11,14 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator, statements
+from sfumato.curator.reuse import StoredQuestions
 from sfumato.curator.statements import Desk
 from sfumato.schema import read_project
 from sfumato.sql import question, reuse
 from sfumato.sql.aggregates import Key, Measure
 from sfumato.sql.laws import NoisePart, part_widths, sum_width
 from sfumato.sql.plan import QueryPlan
+from sfumato.sql.question import short
 from sfumato.sql.relation import Relation
 
 COLUMNS = {
@@ -304,3 +306,79 @@ def test_values_of_another_entry_would_be_noticed(curator, monkeypatch):
     monkeypatch.setattr(statements, "load_earlier", load_another)
     with pytest.raises(AssertionError):
         test_measured_groups_answer_conditions_and_sums_of_them(curator)
+
+
+SHAPES = [
+    "COUNT(*) AS n FROM t",
+    "COUNT(*) AS n FROM t WHERE clinic = 'N'",
+    "COUNT(*) AS n FROM t WHERE clinic = 'N' AND month >= 3 AND month < 7",
+    "COUNT(*) FILTER (WHERE clinic = 'N') AS n FROM t WHERE fee > 20",
+    "COUNT(*) FILTER (WHERE clinic = 'N' AND month = 3) AS n, SUM(fee) AS s FROM t",
+    "COUNT_IF(fee > 30) AS n FROM t WHERE fee > 20",
+    "COUNT(*) AS n FROM t WHERE fee > 30",
+    "COUNT(*) AS n FROM t WHERE fee > 30 AND month IN (1, 2)",
+    "SUM(fee) AS s FROM t WHERE month IN (1, 2)",
+    "AVG(fee) AS s FROM t",
+    "clinic, COUNT(*) AS n, AVG(fee) AS a FROM t GROUP BY clinic",
+    "clinic, COUNT(*) AS n FROM t WHERE fee > 20 GROUP BY clinic",
+    "clinic, COUNT(*) AS n FROM t WHERE month = 3 GROUP BY clinic",
+    "month, SUM(fee) AS s FROM t GROUP BY month",
+    "month, COUNT(*) AS n FROM t WHERE clinic = 'N' GROUP BY month",
+    "month, COUNT(*) AS n FROM t WHERE clinic IN ('N', 'S') AND month > 2 GROUP BY month",
+    "clinic, month, COUNT(*) AS n FROM t GROUP BY clinic, month",
+    "clinic, month, COUNT(*) AS n FROM t WHERE fee > 20 GROUP BY clinic, month",
+    "clinic, month, AVG(fee) AS a FROM t WHERE month > 2 GROUP BY month, clinic",
+    "month < 4 AS early, COUNT(*) AS n FROM t GROUP BY early",
+    "CASE WHEN clinic = 'N' THEN 'a' ELSE 'b' END AS k, COUNT(*) AS n FROM t GROUP BY k",
+    "CASE WHEN fee > 20 THEN 'a' ELSE 'b' END AS k, COUNT(*) AS n FROM t WHERE month = 3 GROUP BY k",
+    "fee > 20 AS k, COUNT(*) AS n FROM t GROUP BY k",
+    "COUNT(DISTINCT p) AS people FROM t WHERE month = 3",
+    "month, COUNT(DISTINCT p) AS people FROM t GROUP BY month",
+    "month, MEDIAN(fee) AS q FROM t WHERE clinic = 'N' GROUP BY month",
+    "MEDIAN(fee) AS q FROM t WHERE clinic = 'N' AND month = 3",
+]
+
+
+@pytest.mark.parametrize("unit", ["p", "row"])
+def test_the_index_of_stored_answers_leaves_none_out_that_helps(tmp_path, monkeypatch, unit):
+    facts = FACTS | ({"unit": "row", "max_records": 1} if unit == "row" else {})
+    curator = sf.open(write_project(tmp_path, COLUMNS, rows=make_rows(60), **facts))
+    for each in SHAPES:
+        curator.sql(f"DP-SELECT FRESH 1 {each}")
+    linked = []
+
+    def derive(plan, question, known, **given):
+        linked.append({each.entry for each in known if each.link(plan, question)})
+        # What is fitted to sums of its groups takes the same quantity alone.
+        for each in known:
+            links = each.link(plan, question, finer=True).values()
+            linked[-1] |= {each.entry for link in links if link.same}
+
+    def find_all(self, entries, question, *, rows, version, before):
+        with self._lock:
+            self._update(entries)
+        return [each for kept in self._charges[short(question.source)].values() for each in kept.all]
+
+    monkeypatch.setattr(statements, "derive_answer", derive)
+    for each in SHAPES:
+        curator.sql(f"EXPLAIN DP-SELECT 2 {each}")
+    found, linked[:] = list(linked), []
+    monkeypatch.setattr(StoredQuestions, "find", find_all)
+    for each in SHAPES:
+        curator.sql(f"EXPLAIN DP-SELECT 2 {each}")
+    assert found == linked
+    assert sum(map(len, found)) > len(SHAPES)
+
+
+def test_a_new_statement_looks_at_no_answer_that_cannot_help(curator, monkeypatch):
+    for number in range(20):
+        curator.sql(f"DP-SELECT FRESH 1 clinic, COUNT(*) AS n FROM t WHERE fee > {number} GROUP BY clinic")
+    looked, linked = [], reuse.link_measures
+    monkeypatch.setattr(reuse, "link_measures", lambda *given: looked.append(1) or linked(*given))
+    again = sf.open(curator.ledger_path.with_name("sfumato.toml"))
+    for one in (curator, again):
+        one.sql("DP-SELECT 1 clinic, COUNT(*) AS n FROM t WHERE fee > 40 AND month = 3 GROUP BY clinic")
+        one.sql("DP-SELECT 2 SUM(fee) AS s FROM t WHERE clinic = 'N'")
+    assert looked == []
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t WHERE clinic = 'N' AND fee > 3").spent == 0
+    assert len(looked) == 1

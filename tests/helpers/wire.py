@@ -68,7 +68,7 @@ class CountingService:
         assert CALLER.get()["door"] == "wire"
         self.logins.append((name, known))
 
-    async def describe(self, user, text, *, epsilon=None, parameter_types=()):
+    async def describe(self, user, text, *, epsilon=None, parameter_types=(), intervals=True):
         self.described.append(text)
         table = self._find(text, epsilon)
         marks = sorted(set(re.findall(r"\$\d+", text)))
@@ -81,7 +81,7 @@ class CountingService:
         self._find(text, epsilon)
         return {"text": "COUNT(*)\n  noise 20"}
 
-    async def ask(self, user, text, *, epsilon=None, at_most=None, parameters=()):
+    async def ask(self, user, text, *, epsilon=None, at_most=None, parameters=(), intervals=True):
         table = self._find(text, epsilon)
         named = re.search(r"DP[-_]SELECT\s+(\d*\.?\d+)", text)
         price = Fraction(named[1]) if named else epsilon

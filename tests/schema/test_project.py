@@ -178,3 +178,16 @@ def test_a_draft_of_a_text_file_says_how_numbers_and_dates_are_described():
 def test_a_draft_s_todo_beside_unit_row_is_told_to_be_deleted():
     with pytest.raises(SchemaError, match='leave max_records out with unit = "row"'):
         parse_table("t", {"source": "t.csv", "unit": "row", "max_records": "TODO"})
+
+
+def test_a_private_bound_beside_references_is_refused_with_the_form_that_works(tmp_path):
+    tables = {
+        "visits": {"source": "v.parquet", "unit": "person", "max_records": 2},
+        "items": {
+            "source": "i.parquet",
+            "references": {"visit": "visits.id"},
+            "max_records": "private",
+        },
+    }
+    with pytest.raises(SchemaError, match=r"without references; write .*, such as max_records = 5"):
+        parse_project({"budget": {"epsilon": 1}, "tables": tables}, folder=tmp_path)

@@ -6,7 +6,10 @@ import json
 import threading
 import time
 from fractions import Fraction
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
@@ -620,6 +623,31 @@ def test_when_a_reading_ended_shows_nowhere(make_service, run, monkeypatch):
 
     assert run(ask()) >= 0.4
     assert ended[0]
+
+
+def test_the_waits_of_a_statement_with_many_readings_do_not_grow(make_service, folder, run, monkeypatch):
+    columns = "\n".join(f"c{number} = {{range = [0, 9]}}" for number in range(7))
+    pq.write_table(pa.table({f"c{number}": [1, 2, 3] for number in range(7)}), folder / "wide.parquet")
+    with (folder / "sfumato.toml").open("a", encoding="utf-8") as project:
+        project.write(
+            f'[tables.wide]\nsource = "wide.parquet"\nunit = "row"\n[tables.wide.columns]\n{columns}\n'
+        )
+    service, clock, slept = make_service(), [0.0], []
+
+    def monotonic():
+        clock[0] += 0.01
+        return clock[0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(
+        sfumato_service, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep, time=time.time)
+    )
+    assert run(service.ask(SUE, "DP-SELECT 5 c0, c1, c2, c3, c4, c5, c6 FROM wide LIMIT 3")).synthetic
+    assert len(slept) == 21  # a reading for each pair of columns
+    assert max(slept) < 0.1
 
 
 def test_a_steward_link_works_once(make_service):

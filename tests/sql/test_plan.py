@@ -11,9 +11,10 @@ from sqlglot import exp
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
 from sfumato.errors import UnsupportedQuery
 from sfumato.schema import parse_project
-from sfumato.sql.aggregates import Measure
+from sfumato.schema.table import PrivacyUnit
+from sfumato.sql.aggregates import Key, Measure
 from sfumato.sql.choices import quantile_ranks
-from sfumato.sql.plan import explain_query, half_width, least_epsilon
+from sfumato.sql.plan import _sensitivity, explain_query, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import UNIT, Source
 from sfumato.sql.rows import plan_rows
@@ -498,3 +499,30 @@ def test_every_join_of_private_tables_matches_the_individuals_themselves(text):
 def test_a_join_that_does_not_match_its_units_is_refused(condition):
     with pytest.raises(UnsupportedQuery, match="must match their units"):
         plan(f"DP-SELECT 1 COUNT(*) FROM t a JOIN t b {condition}")
+
+
+def test_a_chosen_group_of_fewer_than_k_individuals_stays_unseen_as_one_of_a_single_does():
+    unit = PrivacyUnit(column="p", max_records=3)
+    key = Key(node=exp.column("note"), tree=exp.column("note"), labels=None)
+
+    def choose(k):
+        half, small = Fraction(1, 2), Fraction(1, 10**6)
+        found, _, _ = plan_selection(unit, (key,), 3, half, small, small, parts=1, min_individuals=k)
+        return found
+
+    one = choose(2)
+    for k in (3, 4, 10, 101):
+        found = choose(k)
+        assert (found.scale, found.cost) == (one.scale, one.cost)
+        # k - 1 individuals are k - 2 more than the one for whom the threshold is made.
+        assert found.threshold == one.threshold + k - 2
+
+
+@pytest.mark.parametrize(("neighbours", "most"), [("add-remove", 50), ("replace", 100)])
+def test_a_record_may_go_from_one_side_of_a_centre_to_the_other(neighbours, most):
+    found = plan("DP-SELECT 1 AVG(amount) FROM t").noises
+    (total,) = [each.measure for each in found if each.measure.statistic == "sum"]
+    assert (total.low, total.high, total.centre) == (0, 100, 50)
+    unit = PrivacyUnit(column="p", max_records=1, neighbours=neighbours)
+    for norm in ("L1", "L2"):
+        assert _sensitivity(total, unit, 1, norm=norm) == most * total.grid

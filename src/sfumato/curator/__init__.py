@@ -352,6 +352,7 @@ class Curator:
         progress: Callable[[str], None] | None = None,
         pace: Callable[[], None] = lambda: None,
         most_values: int | None = None,
+        intervals: bool = True,
     ) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
 
@@ -360,13 +361,17 @@ class Curator:
         `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
         epsilon that it may cost; `progress` is called with each stage. `pace` is called when a reading has
         ended, and returns when that may be seen: nothing of its answer is stored or told before. An answer of
-        public groups with more than `most_values` numbers is refused.
+        public groups with more than `most_values` numbers is refused. Without `intervals` it has no columns
+        for their ends.
 
         Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
         tables gets the stored answer at no cost.
         """
-        desk = self._desk(asked_by=asked_by, at_most=at_most, pace=pace, most_values=most_values)
+        desk = replace(
+            self._desk(asked_by=asked_by, at_most=at_most, pace=pace, most_values=most_values),
+            intervals=intervals,
+        )
         price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
         with show_stages(progress) as stage:
             return desk.answer(text, epsilon=price, parameters=parameters, progress=stage)
@@ -404,13 +409,15 @@ class Curator:
         *,
         epsilon: object = None,
         parameter_types: Sequence[pa.DataType | None] = (),
+        intervals: bool = True,
     ) -> Description:
         """Names and types of the columns of the answer to `text`, and the types of `$1`, `$2`, ...
 
-        Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
-        parameter whose type is None or not given, the type is found out.
+        Free: it reads no record, opens no ledger and charges nothing. `epsilon` and `intervals` are those of
+        `sql`; of a parameter whose type is None or not given, the type is found out.
         """
-        desk = replace(self._desk(), find_budget=lambda: self._budget)  # opens no ledger
+        # Opens no ledger.
+        desk = replace(self._desk(), find_budget=lambda: self._budget, intervals=intervals)
         price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
         return desk.describe(text, epsilon=price, types=parameter_types)
 

@@ -14,7 +14,7 @@ _MOST_NAMED = 6  # columns in a note
 
 
 def list_notes(plan: Plan) -> tuple[str, ...]:
-    """What public facts say may be lost: beyond bounds, unread dates, missing values, columns, coefficients."""
+    """What public facts say may be lost: records, values, columns and coefficients."""
     table = plan.table
     columns = [table.columns[name] for name in plan.columns if name in table.columns]
     dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]

@@ -5,11 +5,12 @@ Part of the curator. Only noisy answers and public facts are looked at here, so 
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import SfumatoError
@@ -25,7 +26,7 @@ from sfumato.sql.finish import (
     unpack_noisy,
 )
 from sfumato.sql.plan import describe_scales
-from sfumato.sql.question import Question, digest_question, read_question, short
+from sfumato.sql.question import Question, can_reuse, digest_question, read_question, short, spell
 from sfumato.sql.reuse import Derived, Earlier
 from sfumato.sql.statement import read_statement
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _MOST_CANDIDATES = 200
 _MOST_RELEASES = 50
+# As questions spell the columns of their tables.
+_COLUMN = re.compile(r'"t\d+"\.(?:"(?:[^"]|"")*"|\w+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,49 @@ class _Charge:
     entry: Entry
     question: dict[str, Any]
     answered: int
+    where: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What tells whether answers may help, without their plans: the columns of each condition, and keys.
+
+    `more` are the columns of conditions that single measures have, None if they are not known.
+    """
+
+    conditions: frozenset[frozenset[str]]
+    keys: frozenset[str]
+    more: frozenset[frozenset[str]] | None = frozenset()
+
+    def touches(self, columns: frozenset[str]) -> bool:
+        """Whether the labels of the keys may decide something about `columns`."""
+        return not columns or any(not known or known & columns for known in map(_columns, self.keys))
+
+    def may_give(self, other: _Shape) -> bool:
+        """Whether sums of groups may answer a question of another shape.
+
+        Its conditions must imply those that were measured under, by the same columns, and its keys and its
+        further conditions must be decided by the labels of what was measured.
+        """
+        given = None if other.more is None else (*other.conditions, *other.more)
+        return (
+            (given is None or all(any(each <= held for each in given) for held in self.conditions))
+            and all(key in self.keys or self.touches(_columns(key)) for key in other.keys)
+            and (self.more is None or all(map(self.touches, other.conditions - self.conditions)))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """The charges of one shape: all, and by each of their conditions, those without any by ""."""
+
+    all: list[_Charge] = field(default_factory=list)
+    under: dict[str, list[_Charge]] = field(default_factory=dict)
+
+    def add(self, charge: _Charge) -> None:
+        self.all.append(charge)
+        for text in charge.where or ("",):
+            self.under.setdefault(text, []).append(charge)
 
 
 class StoredQuestions:
@@ -56,31 +102,48 @@ class StoredQuestions:
         self._lock = threading.Lock()
         self._seen: tuple[Entry, ...] = ()
         self._open: dict[int, Entry] = {}
-        self._charges: dict[str, list[_Charge]] = {}
+        self._charges: dict[str, dict[_Shape, _Alike]] = {}
         self._recipes: dict[str, list[_Charge]] = {}
         self._plans: dict[str, tuple[QueryPlan, Question] | None] = {}
         self._released: dict[str, Released | None] = {}
+        self._last: tuple[QueryPlan, Question | None] | None = None
 
     def find(
-        self, entries: tuple[Entry, ...], question: Question, *, version: str, before: int | None
+        self,
+        entries: tuple[Entry, ...],
+        question: Question,
+        *,
+        rows: bool,
+        version: str,
+        before: int | None,
     ) -> list[_Charge]:
         """Charges whose answers may help with `question`, the latest first.
 
-        Only those of this version of the tables; with `before`, those answered before that entry.
+        Only those of this version of the tables; with `before`, those answered before that entry. `rows` says
+        that nobody is held to a bound.
         """
-        with self._lock:
-            self._update(entries)
-            found = self._charges.get(short(question.source), [])[::-1]
         measured = {short(each.text) for each in question.asked}
         # A sum follows from one about another centre, too, which has another text.
         moved = any(each.measure.statistic == "sum" for each in question.asked)
-        return [
-            charge
-            for charge in found
-            if charge.entry.table_version == version
-            and (before is None or charge.answered < before)
-            and (moved or measured & set(charge.question["measures"]))
-        ][:_MOST_CANDIDATES]
+        with self._lock:
+            self._update(entries)
+            found = {
+                charge.answered: charge
+                for shape, alike in self._charges.get(short(question.source), {}).items()
+                for charge in _pick(question, shape, alike, rows=rows)
+                if charge.entry.table_version == version
+                and (before is None or charge.answered < before)
+                and (moved or measured & set(charge.question["measures"]))
+            }
+        return [found[place] for place in sorted(found, reverse=True)][:_MOST_CANDIDATES]
+
+    def read(self, plan: QueryPlan, describe: Callable[[], object]) -> Question | None:
+        """What a plan asks, None if it is found again by its text alone; the last one is remembered."""
+        last = self._last
+        if last is None or last[0] is not plan:
+            question = read_question(plan, describe()) if can_reuse(plan) else None
+            last = self._last = plan, question
+        return last[1]
 
     def plan(
         self, entry: Entry, make: Callable[[Statement], QueryPlan], tables: object
@@ -131,11 +194,44 @@ class StoredQuestions:
     def _enter(self, charge: Entry, *, answered: int) -> None:
         question = charge.description.get("question")
         if isinstance(question, dict):
-            known = _Charge(entry=charge, question=question, answered=answered)
-            self._charges.setdefault(str(question["source"]), []).append(known)
+            where = frozenset(question["where"])
+            known = _Charge(entry=charge, question=question, answered=answered, where=where)
+            shape = _read_shape(where, question["keys"], filtered=question["asked"] != question["measures"])
+            self._charges.setdefault(question["source"], {}).setdefault(shape, _Alike()).add(known)
         elif "epsilons" in charge.description:  # a step of a recipe has none, and is no release by itself
             known = _Charge(entry=charge, question={}, answered=answered)
             self._recipes.setdefault(charge.table, []).append(known)
+
+
+@lru_cache(4096)
+def _columns(text: str) -> frozenset[str]:
+    return frozenset(_COLUMN.findall(text))
+
+
+def _read_shape(where: Iterable[str], keys: Iterable[str], *, filtered: bool = False) -> _Shape:
+    return _Shape(frozenset(map(_columns, where)), frozenset(keys), None if filtered else frozenset())
+
+
+def _pick(question: Question, shape: _Shape, alike: _Alike, *, rows: bool) -> Iterable[_Charge]:
+    """The charges of a shape from which `question` may follow, or that are sums of its groups."""
+    where = frozenset(question.conditions)
+    more = frozenset(_columns(spell(each)) for asked in question.asked for each in asked.conditions)
+    mine = replace(_read_shape(where, question.keys), more=more)
+    if shape.may_give(mine):
+        needed = {text for text in where if not shape.touches(_columns(text))}
+        if shape.more is None or not needed:
+            yield from alike.all
+        else:
+            listed = min((alike.under.get(text, ()) for text in needed), key=len)
+            yield from (charge for charge in listed if needed <= charge.where)
+    # Sums of groups are used only if they are the same quantity: of the same records, where some are cut.
+    fine = replace(mine, more=None) if more else mine
+    if fine.may_give(shape):
+        every = rows and (fine.more is None or all(map(fine.touches, shape.conditions)))
+        listed = (
+            alike.all if every else [each for text in where or ("",) for each in alike.under.get(text, ())]
+        )
+        yield from (charge for charge in listed if rows or charge.where == where)
 
 
 def _plan_again(

@@ -37,9 +37,7 @@ from sfumato.sql.planner import plan_public, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.question import (
     Question,
-    can_reuse,
     digest_question,
-    read_question,
     reorder_plan,
 )
 from sfumato.sql.relation import Source
@@ -62,6 +60,8 @@ if TYPE_CHECKING:
     from sfumato.sql.relation import Catalog
     from sfumato.sql.statement import Statement
 
+    # How many entries the ledger had, and which answers of them may help.
+    _Known = tuple[int, list[Earlier]]
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 
@@ -72,8 +72,8 @@ class Desk:
     `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
     `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
     statement may cost; `pace` is that of the door. An answer of public groups that would have more than
-    `most_values` numbers is refused. `stored` is what is known of the ledger's answers from earlier
-    statements.
+    `most_values` numbers is refused; with `intervals` it has columns for their ends. `stored` is what is
+    known of the ledger's answers from earlier statements.
     """
 
     project: Project
@@ -86,6 +86,7 @@ class Desk:
     at_most: Fraction | None = None
     pace: Callable[[], None] = lambda: None
     most_values: int | None = None
+    intervals: bool = True
     stored: StoredQuestions = field(default_factory=StoredQuestions)
 
     def answer(
@@ -223,18 +224,20 @@ class Desk:
             return answer_within(self, statement, statement.within, catalog, progress=progress)
         plan = self.plan(statement, catalog)
         if statement.explain:
-            free = self._derive(plan, catalog)
-            return self.explain(
-                (plan,), free=free, more="" if free else self._offer_models(plan, statement, catalog)
-            )
+            free = self._derive(plan, self._know(plan, catalog))
+            return self.explain((plan,), free=free, more="" if free else self._offer_models(plan, statement))
         bind = partial(self.plan, statement, catalog)
         if statement.free:
             return self._give(plan, statement, catalog, bind=bind, progress=progress)
+        known = None
         if not statement.fresh and not self._is_stored(plan):
-            derived = self._derive(plan, catalog)
+            known = self._know(plan, catalog)
+            derived = self._derive(plan, known)
             if derived is not None and self._suffices(derived, plan, statement):
                 return finish_derived(derived)
-        return self._pay(plan, catalog, combine=not statement.fresh, bind=bind, progress=progress)
+        return self._pay(
+            plan, catalog, combine=not statement.fresh, known=known, bind=bind, progress=progress
+        )
 
     def _give(
         self,
@@ -246,13 +249,15 @@ class Desk:
         progress: Callable[[str], None],
     ) -> Answer:
         """The best answer that nothing is paid for, or a refusal."""
-        derived = self._derive(plan, catalog)
+        derived = self._derive(plan, self._know(plan, catalog))
         if derived is not None:
             return finish_derived(derived)
         if self._is_stored(plan):
             unpaid = replace(self, at_most=Fraction(0))
             return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
-        expected = self._ask_releases(plan, statement, catalog, progress=progress)
+        expected = self._ask_releases(plan, statement, progress=progress)
+        if expected is not None and not self.intervals:
+            return replace(expected, table=expected.table.select(rehearse_query(plan).names))
         if expected is not None:
             return expected
         raise refuse(
@@ -266,50 +271,56 @@ class Desk:
         catalog: Catalog,
         *,
         combine: bool,
+        known: _Known | None = None,
         bind: Callable[..., QueryPlan],
         progress: Callable[[str], None],
     ) -> Answer:
-        """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
+        """The answer to `plan`, stored or charged now, together with what was known when it was charged.
+
+        That is what is `known` already, unless others were charged since.
+        """
         noisy, spent, entry = self.measure(plan, bind=bind, progress=progress)
         if noisy.bounds or noisy.cap is not None:
             plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap)
         if combine and entry.description.get("question") is not None:
-            derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
+            if known is None or known[0] != entry.sequence - 1:
+                known = self._know(plan, catalog, before=entry.sequence)
+            derived = self._derive(plan, known, fresh=noisy)
             if derived is not None and derived.entries:
                 return finish_derived(derived, spent=spent, delta=plan.charged_delta, entry=entry.sequence)
         return finish_measured(plan, noisy, spent)
 
     def _derive(
-        self,
-        plan: QueryPlan,
-        catalog: Catalog,
-        *,
-        before: int | None = None,
-        fresh: NoisyAggregates | None = None,
+        self, plan: QueryPlan, known: _Known, *, fresh: NoisyAggregates | None = None
     ) -> Derived | None:
-        """The answer that follows from the ledger, of what was answered `before` an entry.
+        """The answer that follows from what is `known`; with `fresh`, what was just measured, of both."""
+        question = self.question(plan)
+        return None if question is None else derive_answer(plan, question, known[1], fresh=fresh)
 
-        With `fresh`, what was just measured, of both together.
-        """
+    def _know(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> _Known:
+        """What the ledger has that may help with `plan`, of what was answered `before` an entry."""
         entries, question = self.report().entries, self.question(plan)
         if not entries or question is None:
-            return None
+            return len(entries), []
         ledger, tables = self.open_ledger(), self.described(plan)
         version = self._version(plan, ledger.secret)
         known: list[Earlier] = []
-        for charge in self.stored.find(entries, question, version=version, before=before):
+        rows = plan.unit.column is None
+        for charge in self.stored.find(entries, question, rows=rows, version=version, before=before):
             planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
                 known.append(load_earlier(charge.entry, *planned, ledger))
         names = name_columns_asked(plan)
-        for released in self._releases(plan, catalog, before=before):
+        for released in self._releases(plan, entries, before=before):
             if names is not None:
                 known += released.list_measured(names)
-        return derive_answer(plan, question, known, fresh=fresh)
+        return len(entries), known
 
-    def _releases(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> list[Released]:
-        """The releases in the ledger about the one table that a plan reads."""
-        entries, tables = self.report().entries, plan.relation.tables
+    def _releases(
+        self, plan: QueryPlan, entries: tuple[Entry, ...], *, before: int | None = None
+    ) -> list[Released]:
+        """The releases among the entries of the ledger about the one table that a plan reads."""
+        tables = plan.relation.tables
         table = self.project.tables.get(tables[0]) if len(tables) == 1 else None
         if not entries or table is None:
             return []
@@ -329,13 +340,14 @@ class Desk:
         )
 
     def _ask_releases(
-        self, plan: QueryPlan, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
+        self, plan: QueryPlan, statement: Statement, *, progress: Callable[[str], None]
     ) -> Answer | None:
         """What recipes measured as they went, or what their models expect; None if they know nothing."""
         names, question = name_columns_asked(plan), self.question(plan)
         if names is None or question is None:
             return None
-        releases = [each for each in self._releases(plan, catalog) if each.has_columns(names)]
+        releases = self._releases(plan, self.report().entries)
+        releases = [each for each in releases if each.has_columns(names)]
         for released in releases:
             if not released.is_known:
                 released.replay(progress)
@@ -345,9 +357,10 @@ class Desk:
         answers = (each.ask_model(statement, progress) for each in releases)
         return next((answer for answer in answers if answer is not None), None)
 
-    def _offer_models(self, plan: QueryPlan, statement: Statement, catalog: Catalog) -> str:
+    def _offer_models(self, plan: QueryPlan, statement: Statement) -> str:
         """What EXPLAIN says of models that answer a statement; they are not derived for that."""
-        found = [each.name for each in self._releases(plan, catalog) if each.can_ask(statement)]
+        releases = self._releases(plan, self.report().entries)
+        found = [each.name for each in releases if each.can_ask(statement)]
         more = "a model whose error is not known, for nothing: DP-SELECT FREE ..."
         return f"\n  estimate     {found[0]} has {more}" if found else ""
 
@@ -384,7 +397,7 @@ class Desk:
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
-        plan = plan_at(epsilon)
+        plan = replace(plan_at(epsilon), intervals=self.intervals)
         if plan.tally is not None and cap is None:
             for each in CAPS:  # whatever will be chosen is possible, and paid for
                 bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)
@@ -546,7 +559,7 @@ class Desk:
 
     def question(self, plan: QueryPlan) -> Question | None:
         """What a plan asks; None if it is found again by its text alone."""
-        return read_question(plan, self.described(plan)) if can_reuse(plan) else None
+        return self.stored.read(plan, partial(self.described, plan))
 
     def _digest(self, plan: QueryPlan, question: Question | None) -> str:
         """The digest under which the answer to a plan is stored: that of its question, or of its text."""

@@ -55,8 +55,8 @@ class TableFit:
     """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound.
 
     Of text files also that of their lines, since those that are no record are not seen otherwise, and of
-    those that leave a quote open. `counting` have a place in all columns that are asked about together; `lost`
-    tells how many each of these leaves out.
+    those that leave a quote open. `counting` have a place in all columns that are asked about together;
+    `lost` tells how many each of these leaves out.
     """
 
     name: str

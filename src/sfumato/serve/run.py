@@ -12,13 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sfumato.errors import SourceError
+from sqlglot import exp
+
+from sfumato.errors import SfumatoError, SourceError
 from sfumato.serve.catalog import Catalog
 from sfumato.serve.service import Service
 from sfumato.serve.settings import Settings, load_tls
 from sfumato.serve.state import STATE_FILE, State
 from sfumato.serve.web import make_app
 from sfumato.serve.wire import Limits, WireServer, load_certificate
+from sfumato.serve.wire.values import find_oid
 
 if TYPE_CHECKING:
     import uvicorn
@@ -82,9 +85,7 @@ async def _serve(
     curator.budget()  # a ledger that cannot be used is noticed before anybody connects
     service = Service(curator, settings=settings, state=state, log=log)
     secret = None if link is None else service.make_steward_link(link)
-    catalog = Catalog(
-        curator.project, stored={name: curator.describe_table(name) for name in _named(curator)}
-    )
+    catalog = describe_tables(curator)
     wire = WireServer(
         service=service,
         catalog=catalog,
@@ -128,8 +129,17 @@ async def _serve(
     log({"event": "stop", "person": ""})
 
 
-def _named(curator: Curator) -> list[str]:
-    return [*curator.project.tables, *curator.project.public]
+def describe_tables(curator: Curator) -> Catalog:
+    """The catalog of a project: the columns that are stored, with the types that they have in answers."""
+    named = [*curator.project.tables, *curator.project.public]
+    types: dict[str, dict[str, int]] = {}
+    for name in named:
+        text = exp.select("*").from_(exp.to_table(exp.to_identifier(name, quoted=True).sql())).limit(0)
+        with contextlib.suppress(SfumatoError):  # of a table that no statement may name
+            found = curator.describe(text.sql(dialect="duckdb"), epsilon=1).columns
+            types[name] = {column: find_oid(kind) for column, kind in found}
+    stored = {name: curator.describe_table(name) for name in named}
+    return Catalog(curator.project, stored=stored, types=types)
 
 
 def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Server:

@@ -96,6 +96,7 @@ class _Question:
     at_most: Fraction | None
     parameters: tuple[object, ...]
     digest: str
+    intervals: bool = True
 
 
 class Service:
@@ -228,12 +229,15 @@ class Service:
         *,
         epsilon: object = None,
         parameter_types: Sequence[pa.DataType | None] = (),
+        intervals: bool = True,
     ) -> Description:
         """Names and types of an answer's columns; reads nothing and spends nothing."""
         self.admit(user, "describe")
         return await self.run(
             user,
-            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types)),
+            lambda: self.curator.describe(
+                text, epsilon=epsilon, parameter_types=tuple(parameter_types), intervals=intervals
+            ),
         )
 
     async def explain(
@@ -251,18 +255,19 @@ class Service:
         epsilon: object = None,
         at_most: Fraction | None = None,
         parameters: Sequence[object] = (),
+        intervals: bool = True,
     ) -> Reply:
         """The answer to a statement, charged to the person who asks.
 
         `epsilon` is the price of a plain SELECT that reads records, `at_most` the most that may be charged,
-        `parameters` are bound to $1, $2 and so on.
+        `parameters` are bound to $1, $2 and so on. Without `intervals` it has no columns for their ends.
         """
         self.admit(user, "ask")
         begun = time.monotonic()
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
         stages: list[str] = []  # none until something is charged
-        ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
+        ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest(), intervals)
 
         def work(*, stored: bool = False) -> Reply | SfumatoError | None:
             limited = replace(ask, at_most=Fraction(0)) if stored else ask
@@ -549,9 +554,12 @@ class Service:
     def _buy(self, ask: _Question, *, started: float, progress: Callable[[str], None]) -> Reply:
         def pace() -> None:
             # In the worker, and before the answer is stored: nobody can see when the reading has ended, not
-            # by asking the same meanwhile, nor by asking whether it is there.
+            # by asking the same meanwhile, nor by asking whether it is there. A reading after this one has a
+            # grid of its own, or the waits of a statement with many would double and double.
+            nonlocal started
             elapsed = time.monotonic() - started
             time.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
+            started = time.monotonic()
 
         user, limit, above = ask.user, ask.at_most, self.settings.approve_above
         if user.role == "steward":
@@ -574,6 +582,7 @@ class Service:
                 progress=progress,
                 pace=pace,
                 most_values=_MOST_VALUES,
+                intervals=ask.intervals,
             )
             spent = answer.spent
         except ChargeKept:

@@ -155,7 +155,9 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
         else:
             band = _hold_values(evaluator.band(output.tree), output.tree, plan)
             arrays = [to_arrow(each[rows]) for each in (band.value, band.low, band.high)]
-        columns |= dict(zip(names, arrays, strict=True))
+        pairs = list(zip(names, arrays, strict=True))
+        banded = mode is None and len(pairs) > 1
+        columns |= dict(pairs if plan.intervals or not banded else pairs[::3])
     return pa.table(columns)
 
 

@@ -119,13 +119,18 @@ def link_sources(noise: Noise, link: Link, earlier: QueryPlan) -> list[tuple[Noi
     return [(source, wanted.grid / known.grid), (earlier.noises[link.counted], moved)]
 
 
+def _list_axes(plan: QueryPlan, question: Question) -> list[Axis]:
+    if len(question.axes) < len(plan.keys):
+        question.axes[:] = [read_axis(key, plan.relation, question.aliases) for key in plan.keys]
+    return list(question.axes)
+
+
 class _Grid:
     """All cells of an earlier plan, with what becomes of them in a new one."""
 
     def __init__(self, plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question) -> None:
         self._plan, self._question, self._earlier, self._asked = plan, question, earlier, asked
-        relation = earlier.relation
-        self._axes = [read_axis(key, relation, asked.aliases) for key in earlier.keys]
+        self._axes = _list_axes(earlier, asked)
         if not self._axes:
             self._axes = [Axis(text="", labels=("",), cells=({},), owners=(0,))]
         self._shape = tuple(len(axis.cells) for axis in self._axes)

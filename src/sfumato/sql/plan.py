@@ -148,7 +148,7 @@ class QueryPlan:
     are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
     gets noise of its own, and the grouping sets of the answer are computed from these. `tally` is measured
     before all else: the bound on records is chosen from it, and until then is 1, where costs are largest.
-    `miss` is how often an interval may miss.
+    The answer has columns for the ends of its `intervals`, which may `miss` so often, or is without.
     """
 
     text: str
@@ -167,6 +167,7 @@ class QueryPlan:
     sets: GroupingSets | None = None
     tally: Noise | None = None
     miss: float = MISS
+    intervals: bool = True
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates
-from sfumato.sql.relation import Relation, field_type
+from sfumato.sql.relation import Relation, shown_type
 from sfumato.sql.settle import TYPES, is_day, kind_of
 from sfumato.sql.sources import expand_star, resolve_sources
 
@@ -49,7 +49,7 @@ def is_probe(query: exp.Select) -> bool:
 
 
 def probe_rows(statement: Statement, catalog: Catalog) -> pa.Schema:
-    """The names and types of the rows that a probe asks for: every column as it is stored."""
+    """The names and types of the rows that a probe asks for, as an answer has them."""
     query = statement.query
     relation = _resolve(query, catalog)
     texts = iter(statement.texts)
@@ -213,7 +213,7 @@ def _fails(condition: exp.Expr) -> bool:
 
 def _type_of(node: exp.Expr, relation: Relation) -> pa.DataType:
     if isinstance(node, exp.Column):
-        return field_type(relation.field(node))
+        return shown_type(relation.field(node))
     kind = kind_of(node, relation)
     return TYPES["day" if kind == "date" and is_day(node, relation) else kind if kind in TYPES else "text"]
 

@@ -8,7 +8,7 @@ to the answer.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from sfumato.sql.aggregates import Key
+    from sfumato.sql.cells import Axis
     from sfumato.sql.plan import QueryPlan
     from sfumato.sql.relation import Relation
 
@@ -37,7 +38,7 @@ NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
 _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
-_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "miss")
+_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "miss", "intervals")
 _ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
 _DESCRIBED = ("tree", "fields", "unit", "unit_alias", "chosen")
 
@@ -64,7 +65,7 @@ class Question:
     """What a plan asks: `source` is FROM with all that bounds it, `conditions` are what must all hold.
 
     `keys` and `asked` are in the order of the plan. `choice` is what decides which records of an individual
-    with too many are kept.
+    with too many are kept. `axes` remembers what its labels say of its records.
     """
 
     source: str
@@ -73,6 +74,7 @@ class Question:
     asked: tuple[Asked, ...]
     choice: str
     aliases: dict[str, str]
+    axes: list[Axis] = field(default_factory=list, compare=False, repr=False)
 
     def to_record(self) -> dict[str, Any]:
         """What the ledger keeps of a question, to find it again."""

@@ -131,6 +131,18 @@ def field_type(field: Field) -> pa.DataType:
     return TYPES.get(field.kind, pa.string())
 
 
+def shown_type(field: Field) -> pa.DataType:
+    """The type that a column of people's records has in answers: that of its public labels, if it has any."""
+    labels = field.labels if field.column is None else field.column.labels
+    if field.kind == "boolean":
+        return pa.string()
+    if labels:
+        return pa.string() if isinstance(labels[0], str) else pa.int64()
+    # Rows within bounds are drawn from bins between them.
+    drawn = field.kind == "integer" and field.bounds is not None and not field.counted
+    return pa.float64() if drawn else field_type(field)
+
+
 def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
     """A checked copy of `node` in which every column says which relation it comes from.
 

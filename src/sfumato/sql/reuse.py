@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -44,6 +44,15 @@ class Earlier:
     grid: int = 1
     repeats: int = 1
     rule: str = ""
+    _links: dict[bool, tuple[QueryPlan, dict[int, Link]]] = field(default_factory=dict, repr=False)
+
+    def link(self, plan: QueryPlan, question: Question, *, finer: bool = False) -> dict[int, Link]:
+        """How measures of `plan` follow from this, or with `finer` this from `plan`; the last is kept."""
+        kept = self._links.get(finer)
+        if kept is None or kept[0] is not plan:
+            sides = (plan, question, self.plan, self.question)
+            kept = self._links[finer] = plan, link_measures(*(sides[2:] + sides[:2] if finer else sides))
+        return kept[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,7 +141,7 @@ def derive_answer(
 def _derive(
     plan: QueryPlan, question: Question, known: Sequence[Earlier], fresh: NoisyAggregates | None
 ) -> Derived | None:
-    linked = [(each, link_measures(plan, question, each.plan, each.question)) for each in known]
+    linked = [(each, each.link(plan, question)) for each in known]
     linked = [(each, links) for each, links in linked if links]
     if plan.selection is not None:
         return None if fresh is not None else _derive_open(plan, question, linked)
@@ -242,7 +251,7 @@ def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier])
         fits = not each.rule and each.grid == 1 and each.repeats == 1 and each.plan.groups < plan.groups
         if not fits or each.plan.selection is not None:
             continue
-        for measure, link in link_measures(each.plan, each.question, plan, question).items():
+        for measure, link in each.link(plan, question, finer=True).items():
             added = each.plan.noises[measure].kind != "exponential" and link.counted is None
             if link.same and added:
                 found.setdefault(link.measure, []).append(_Coarser(each, measure, link))

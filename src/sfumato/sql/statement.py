@@ -349,6 +349,12 @@ def _parse(body: str) -> exp.Select:
         node.comments = None
         _refuse_slip(node)
     refuse_large(trees[0])
+    for clause in list(trees[0].find_all(exp.Limit, exp.Offset)):
+        # Clients write LIMIT $1::INTEGER.
+        cast = clause.expression
+        whole = isinstance(cast, exp.Cast) and cast.to.this in (exp.DType.INT, exp.DType.BIGINT)
+        if whole and (isinstance(cast.this, exp.Placeholder | exp.Parameter) or cast.this.is_int):
+            cast.replace(cast.this)
     return trees[0]
 
 

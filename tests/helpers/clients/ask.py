@@ -1,9 +1,10 @@
 """Clients of PostgreSQL, each as people use it, in an environment of its own; prints what it got as JSON.
 
-    python ask.py CLIENT metadata|ask FACTS
+    python ask.py CLIENT metadata|ask|reflect FACTS
 
 FACTS are JSON: host, port, user, password, dbname, and for `ask` an epsilon. `metadata` is what must be free:
-tables, columns, the shape of an answer. `ask` buys one answer, with a parameter where the client has them.
+tables, columns, the shape of an answer. `ask` buys one answer, with a parameter where the client has them;
+`reflect` reads a table and its groups by the columns that the client finds in the catalog.
 """
 
 import asyncio
@@ -60,16 +61,49 @@ def pg8000(facts, stage, text):
         connection.close()
 
 
-def _engine(facts, driver):
+def _engine(facts, driver, **more):
     import sqlalchemy
 
     host = f"{facts['user']}:{quote(facts['password'])}@{facts['host']}:{facts['port']}"
-    return sqlalchemy.create_engine(f"postgresql+{driver}://{host}/{facts['dbname']}")
+    return sqlalchemy.create_engine(f"postgresql+{driver}://{host}/{facts['dbname']}", connect_args=more)
+
+
+def _priced(facts):
+    return {"options": f"-csfumato.epsilon={facts['epsilon']} -csfumato.intervals=off"}
+
+
+def _reflect(facts, driver):
+    """Rows and groups by a reflected table; groups have no column that was not asked for."""
+    import sqlalchemy
+
+    engine = _engine(facts, driver, **_priced(facts))
+    table = sqlalchemy.Table("visits", sqlalchemy.MetaData(), autoload_with=engine)
+    count = sqlalchemy.func.count().label("n")
+    with engine.connect() as connection:
+        assert len(connection.execute(sqlalchemy.select(table).limit(3)).fetchall()) <= 3
+        rows = connection.execute(sqlalchemy.select(table.c.fee, count).group_by(table.c.fee).limit(3))
+        return [*map(list, rows), ["ok"]]
+
+
+def ibis(facts, stage, text):
+    try:
+        import ibis
+    except ImportError:
+        return [["missing"]]
+    login = {key: facts[key] for key in ("host", "port", "user", "password")}
+    connection = ibis.postgres.connect(**login, database=facts["dbname"])
+    connection.raw_sql(f"SET sfumato.epsilon = {facts['epsilon']}")
+    connection.raw_sql("SET sfumato.intervals = off")
+    table = connection.table("visits")
+    assert len(table.limit(3).to_pandas()) <= 3
+    return [*table.group_by("fee").agg(n=table.count()).to_pandas().to_numpy().tolist(), ["ok"]]
 
 
 def sqlalchemy(facts, stage, text, driver="psycopg2"):
     import sqlalchemy
 
+    if stage == "reflect":
+        return _reflect(facts, driver)
     engine = _engine(facts, driver)
     if stage == "metadata":
         inspector = sqlalchemy.inspect(engine)
@@ -96,7 +130,11 @@ def pandas(facts, stage, text):
     import pandas
     import pandas.io.sql
 
-    engine = _engine(facts, "psycopg2")
+    engine = _engine(facts, "psycopg2", **(_priced(facts) if stage == "reflect" else {}))
+    if stage == "reflect":
+        assert set(pandas.read_sql_table("visits", engine)["fee"]) <= {"[0, 10)", "[10, 20)", "[20, 40]"}
+        groups = pandas.read_sql("SELECT fee, COUNT(*) AS n FROM visits GROUP BY fee", engine)
+        return [*groups.to_numpy().tolist(), ["ok"]]
     if stage == "metadata":
         assert pandas.io.sql.has_table("visits", engine)
         assert not pandas.io.sql.has_table(text("20"), engine)
@@ -141,6 +179,7 @@ CLIENTS = {
     client.__name__: client
     for client in (
         *(psycopg2, asyncpg, pg8000, sqlalchemy, sqlalchemy_psycopg, sqlalchemy_pg8000, pandas, adbc, pyodbc),
+        ibis,
     )
 }
 

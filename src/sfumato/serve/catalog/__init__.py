@@ -51,12 +51,20 @@ class Catalog:
     """The system tables of a project.
 
     `stored` has the kinds of the stored columns by table, as `describe_source` gives them. Without it a table
-    shows its described columns and the one that names individuals.
+    shows its described columns and the one that names individuals. `types` has the numbers of the types that
+    columns have in answers, which is what clients must be told.
     """
 
-    def __init__(self, project: Project, *, stored: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        *,
+        stored: Mapping[str, Mapping[str, str]] | None = None,
+        types: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
         self._project = project
         self._stored = stored or {}
+        self._types = types or {}
         self._lock = threading.Lock()
         self._made: duckdb.DuckDBPyConnection | None = None
 
@@ -140,7 +148,7 @@ class Catalog:
     def _connect(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._made is None:
-                self._made = make_tables(self._project, self._stored)
+                self._made = make_tables(self._project, self._stored, self._types)
             return self._made
 
 

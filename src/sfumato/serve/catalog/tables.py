@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sfumato.schema.column import Column
 
 KINDS = {"integer": "int8", "number": "float8", "boolean": "bool", "date": "timestamp"}
-"""The PostgreSQL type of a column by its kind; text otherwise. A date may come with a time."""
+"""The PostgreSQL type of a column by its kind, where no more is known; text otherwise."""
 
 _FIRST = 16400  # numbers of tables begin here: above those of PostgreSQL's own objects
 _SCHEMAS = {"p": 11, "i": 13207, "u": 2200}
@@ -132,17 +132,20 @@ def kept_as(type_: str) -> str:
     return f"{kept_as(type_[1:])}[]" if type_.startswith("_") else "VARCHAR"
 
 
-def make_tables(project: Project, stored: Mapping[str, Mapping[str, str]]) -> duckdb.DuckDBPyConnection:
+def make_tables(
+    project: Project, stored: Mapping[str, Mapping[str, str]], types: Mapping[str, Mapping[str, int]]
+) -> duckdb.DuckDBPyConnection:
     """A new database in memory with all system tables, filled for the tables of `project`.
 
-    `stored` has the kinds of the stored columns of each table, as far as they are known.
+    `stored` has the kinds of the stored columns of each table, `types` the numbers of the types that columns
+    have in answers, as far as they are known.
     """
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"threads": 1})
     connection.execute("CREATE SCHEMA sys; CREATE SCHEMA inf;")
     connection.execute(";".join(_define(each) for each in read_description().relations.values()))
-    facts = _list_facts(list(_describe_project(project, stored)))
+    facts = _list_facts(list(_describe_project(project, stored, types)))
     for name, rows in facts.items():
         # As parameters: DuckDB's other ways to take a table load half of pandas.
         columns = ", ".join(f"unnest(${place}) AS {key}" for place, key in enumerate(rows[0], 1))
@@ -250,9 +253,19 @@ def _make_row_types(relation: Relation) -> Iterator[dict[str, str | int]]:
     yield _make_array({**row, **facts})
 
 
-def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]]) -> Iterator[Relation]:
+def _describe_project(
+    project: Project, stored: Mapping[str, Mapping[str, str]], types: Mapping[str, Mapping[str, int]]
+) -> Iterator[Relation]:
     """The project's tables as relations of the schema `public`, with public facts as their comments."""
     oid = _FIRST
+    names = {number: name for name, number in read_description().oids.items()}
+
+    def find_types(table: str, kinds: Mapping[str, str]) -> dict[str, str]:
+        known = types.get(table, {})
+        return {
+            key: names[known[key]] if key in known else KINDS.get(kind, "text") for key, kind in kinds.items()
+        }
+
     for name, table in project.tables.items():
         known = stored.get(name, {})
         source = Source(name=name, stored=known, table=table)
@@ -260,7 +273,7 @@ def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]])
         kinds = {**known, **{key: field.kind for key, field in described.items()}}
         if table.unit.column is not None and table.unit.column not in kinds:
             kinds = {table.unit.column: "text", **kinds}
-        columns = {key: KINDS.get(kind, "text") for key, kind in kinds.items()}
+        columns = find_types(name, kinds)
         remarks = {key: _describe_column(column) for key, column in table.columns.items()}
         if table.unit.column is not None:
             remarks[table.unit.column] = "names the individual whom answers protect"
@@ -269,7 +282,7 @@ def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]])
         )
         oid += 10
     for name in project.public:
-        columns = {key: KINDS.get(kind, "text") for key, kind in stored.get(name, {}).items()}
+        columns = find_types(name, stored.get(name, {}))
         yield Relation(oid, "u", "r", name, columns, remark="public: answered exactly and free")
         oid += 10
 

@@ -83,7 +83,8 @@ class Asker:
             return await self._in_thread(self._catalog.describe, text)
         user, epsilon = await self._find_user(), self._settings.epsilon
         kinds = tuple(map(find_arrow, given))
-        work = self._service.describe(user, text, epsilon=epsilon, parameter_types=kinds)
+        shown = self._settings.intervals
+        work = self._service.describe(user, text, epsilon=epsilon, parameter_types=kinds, intervals=shown)
         description = await self._wait(work)
         columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
         return columns, tuple(find_oid(kind) for kind in description.parameters)
@@ -97,11 +98,19 @@ class Asker:
         return Rows(columns=(column,), source=lines, stretch=range(len(lines)), word="EXPLAIN")
 
     async def ask(
-        self, text: str, parameters: tuple[object, ...], *, columns: tuple[Column, ...] | None
+        self,
+        text: str,
+        parameters: tuple[object, ...],
+        *,
+        columns: tuple[Column, ...] | None,
+        intervals: bool,
     ) -> Rows:
-        """The answer to a statement; in `columns`, if the client was told of them before."""
+        """The answer to a statement; in `columns`, if the client was told of them before.
+
+        `intervals` says whether it has columns for their ends.
+        """
         if not await self._is_covered(text):
-            reply = await self._wait(self._spend(text, parameters))
+            reply = await self._wait(self._spend(text, parameters, intervals=intervals))
             return read_table(reply.table, columns, reply.notes)
         self._service.admit(await self._find_user(), "tables")
         for name, value in find_set_config(text, parameters):
@@ -119,7 +128,7 @@ class Asker:
             columns = result.columns
         return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word="SELECT")
 
-    async def _spend(self, text: str, parameters: tuple[object, ...]) -> Reply:
+    async def _spend(self, text: str, parameters: tuple[object, ...], *, intervals: bool) -> Reply:
         budget = self._settings.session_budget
         if len(self._abandoned) >= _MOST_ABANDONED:
             raise Refusal("53400", "cancelled statements are still at work; wait for them")
@@ -133,6 +142,7 @@ class Asker:
                 epsilon=self._settings.epsilon,
                 at_most=left,
                 parameters=parameters,
+                intervals=intervals,
             )
         except BudgetExceeded as error:
             if budget is None or error.left != left:

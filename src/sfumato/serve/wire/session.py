@@ -65,6 +65,7 @@ class _Prepared:
     command: Command
     given: tuple[int, ...] = ()
     shape: Shape | None = None
+    intervals: bool = True  # as in the shape that the client was told
     count: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -236,13 +237,13 @@ class Session:
         body.end()
         if kind == b"S":
             prepared = self._find_prepared(name)
-            columns, oids = await self._find_shape(prepared)
+            columns, oids = await self._find_shape(prepared, anew=True)
             oids = _merge(prepared.given, oids, max(len(prepared.given), len(oids)))
             self._stream.send(message(b"t", struct.pack(f"!H{len(oids)}I", len(oids), *oids)))
             formats: tuple[int, ...] = ()
         elif kind == b"P":
             portal = self._find_portal(name)
-            columns, _ = await self._find_shape(portal.prepared)
+            columns, _ = await self._find_shape(portal.prepared, anew=portal.rows is None)
             formats = portal.formats
         else:
             raise Refusal("08P01", "only statements and portals are described")
@@ -297,8 +298,11 @@ class Session:
             return _merge(given, inferred, count)
         return given
 
-    async def _find_shape(self, prepared: _Prepared) -> Shape:
-        """The columns of a statement, None if it has no rows, and the types of its parameters; free."""
+    async def _find_shape(self, prepared: _Prepared, *, anew: bool = False) -> Shape:
+        """The columns of a statement, None if it has no rows, and the types of its parameters; free.
+
+        `anew` if the client is told of them now: with intervals as they are set now.
+        """
         command = prepared.command
         if self._status == "E" and command.kind not in _ENDINGS:
             raise _aborted()
@@ -309,7 +313,8 @@ class Session:
             return (await self._find_shape(portal.prepared))[0], ()
         if command.kind not in ("question", "declare", "copy", "explain"):
             return None, ()
-        if prepared.shape is None:
+        if prepared.shape is None or (anew and prepared.intervals != self._settings.intervals):
+            prepared.intervals = self._settings.intervals
             prepared.shape = await self.asker.describe(prepared.query, prepared.given)
         columns, oids = prepared.shape
         if command.kind == "explain":
@@ -476,7 +481,12 @@ class Session:
                 portal.rows = await self.asker.explain(prepared.query, portal.parameters)
             else:
                 columns = prepared.shape[0] if prepared.shape else None
-                portal.rows = await self.asker.ask(prepared.query, portal.parameters, columns=columns)
+                portal.rows = await self.asker.ask(
+                    prepared.query,
+                    portal.parameters,
+                    columns=columns,
+                    intervals=self._settings.intervals if prepared.shape is None else prepared.intervals,
+                )
             for note in portal.rows.notes:
                 self._notice(note)
         return portal.rows

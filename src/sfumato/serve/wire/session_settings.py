@@ -15,6 +15,7 @@ from sfumato.serve.wire.values import TEXT
 SERVER_VERSION = f"15.0 (sfumato {__version__})"
 EPSILON = "sfumato.epsilon"
 SESSION_BUDGET = "sfumato.session_budget"
+INTERVALS = "sfumato.intervals"
 
 # Clients are told these at the start and at every change; the spelling is PostgreSQL's.
 _REPORTED = {
@@ -64,6 +65,7 @@ _DEFAULTS = {
     "transaction_read_only": "off",
     EPSILON: "",
     SESSION_BUDGET: "",
+    INTERVALS: "columns",
 }
 _MOST = 200
 _LONGEST = 1000
@@ -109,6 +111,11 @@ class SessionSettings:
     def session_budget(self) -> Fraction | None:
         """The most that the session may spend, if it is bounded."""
         return Fraction(self._values[SESSION_BUDGET]) if self._values[SESSION_BUDGET] else None
+
+    @property
+    def intervals(self) -> bool:
+        """Whether answers have columns for the ends of their intervals."""
+        return self._values[INTERVALS] != "off"
 
     @property
     def wants_notices(self) -> bool:
@@ -190,8 +197,13 @@ def _check(name: str, value: str) -> str:
         return "ISO, MDY"
     if name in (EPSILON, SESSION_BUDGET) and value:
         return _check_amount(name, value)
+    if name == INTERVALS:
+        value = value.strip().lower()
+        if value not in ("off", "columns"):
+            raise Refusal("22023", f"{name} is off or columns")
     if name.startswith("sfumato.") and name not in _DEFAULTS:
-        raise Refusal("42704", f"there is no setting {name!r}; there are {EPSILON} and {SESSION_BUDGET}")
+        known = f"{EPSILON}, {SESSION_BUDGET} and {INTERVALS}"
+        raise Refusal("42704", f"there is no setting {name!r}; there are {known}")
     return value
 
 
