@@ -1,4 +1,4 @@
-"""A recorder of noise: what was drawn beside what the ledger was charged for it, in kind, scale and number."""
+"""A recorder of noise: what was drawn beside what the ledger was charged, in kind, scale and number."""
 
 from collections import Counter
 from contextlib import ExitStack, contextmanager

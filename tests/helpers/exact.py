@@ -1,10 +1,12 @@
-"""Statements and recipes of every kind with the noise off: what each is charged, and the exact values it draws on.
+"""Statements and recipes of every kind with the noise off: what each is charged, and what it draws on.
 
 `tests/pins/test_exact.py` pins both; `tests/audit/test_drawn.py` compares what is drawn with what is charged.
 Nothing in the tables is random.
 """
 
+import tomllib
 from itertools import product
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,7 +143,8 @@ def list_statements():
     for inner in INNER:
         rows = f"(SELECT person, {inner} AS v FROM t GROUP BY person) AS q"
         yield from (f"{each} FROM {rows}" for each in ("SUM(v)", "AVG(v)", "MEDIAN(v)"))
-        yield f"region, COUNT(*), SUM(v) FROM {rows.replace('person,', 'person, region,', 1)[:-6]}, region) AS q GROUP BY region"
+        rows = f"(SELECT person, region, {inner} AS v FROM t GROUP BY person, region) AS q"
+        yield f"region, COUNT(*), SUM(v) FROM {rows} GROUP BY region"
     for each in ("COUNT(*)", "SUM(fare)", "COUNT(DISTINCT person)", "MEDIAN(fare)"):
         yield f"side, {each} FROM t JOIN zones ON t.region = zones.name GROUP BY side"
         yield f"{each} FROM t LEFT JOIN zones ON t.region = zones.name"
@@ -154,7 +157,8 @@ def list_statements():
     yield f"{GAUSS} COUNT(*), SUM(paid) FROM lines"
     for each in ("COUNT(*)", "SUM(fare)", "AVG(debt)"):
         yield f"ok, {each} FROM t WHERE person IN (SELECT person FROM homes WHERE height > 4) GROUP BY ok"
-        yield f"{each} FROM (SELECT person, fare, debt FROM t UNION ALL SELECT person, debt, fare FROM t) AS u"
+        both = "SELECT person, fare, debt FROM t UNION ALL SELECT person, debt, fare FROM t"
+        yield f"{each} FROM ({both}) AS u"
         yield f"{each} FROM (SELECT DISTINCT person, fare, debt, ok FROM t) AS u"
     yield "CASE WHEN fare < 10 THEN 'low' ELSE 'high' END AS level, COUNT(*) FROM t GROUP BY level"
     yield "WIDTH_BUCKET(fare, 0, 60, 3) AS b, COUNT(*), AVG(age) FROM t GROUP BY b"
@@ -180,47 +184,7 @@ def list_asked():
     return list(dict.fromkeys(asked))
 
 
-TWO, CLOSED = ["region", "month"], ["region", "ok"]
-RECIPES = [
-    {"recipe": "cell-counts", "by": TWO},
-    {"recipe": "cell-counts", "by": TWO, "epsilon": ["1/10", 2]},
-    {"recipe": "cell-counts", "by": TWO, "noise": "gaussian", "delta": "1e-8"},
-    {"recipe": "cell-counts", "by": ["region", "month", "age"], "threshold": "5/2"},
-    {"recipe": "cell-counts", "by": TWO, "table": "weighted"},
-    {"recipe": "cell-counts", "by": TWO, "table": "rows"},
-    {"recipe": "cell-counts", "by": TWO, "table": "monthly"},
-    {"recipe": "user-counts", "by": TWO},
-    {"recipe": "user-counts", "by": TWO, "max_cells": 2, "times": [1, 2, 3], "epsilon": [1, 2]},
-    {"recipe": "user-counts", "by": TWO, "noise": "gaussian", "delta": "1e-8"},
-    {"recipe": "capped-counts", "by": TWO},
-    {"recipe": "capped-counts", "by": TWO, "share": "1/4", "threshold": 0, "epsilon": [1, 3]},
-    {"recipe": "map", "by": ["region", "month", "age"]},
-    {"recipe": "map", "by": ["region", "month", "age"], "table": "weighted", "goal": "counts", "seed": 3},
-    {"recipe": "field-groups", "groups": [TWO]},
-    {"recipe": "field-groups", "groups": [TWO, ["age"]], "weights": [3, 1], "noise": "gaussian", "delta": "1e-8"},
-    {"recipe": "adaptive-grid", "outer": [TWO, CLOSED], "delta": "1e-6"},
-    {"recipe": "adaptive-grid", "outer": [TWO], "norms": "auto", "delta": "1e-6", "identifiers": True},
-    {"recipe": "adaptive", "columns": [*TWO, "ok"], "workload": 2, "delta": "1e-6"},
-    {"recipe": "adaptive", "columns": [*TWO, "age"], "rows": 30, "seed": 7, "epsilon": [1, 4], "delta": "1e-6"},
-    {"recipe": "tree", "columns": [*TWO, "ok"], "delta": "1e-6"},
-    {"recipe": "tree", "columns": [*TWO, "ok"], "table": "rows", "rows": 30, "delta": "1e-6"},
-    {"recipe": "quantiles", "column": "age", "by": "ok"},
-    {"recipe": "quantiles", "column": "age", "noise": "gaussian", "delta": "1e-6"},
-    {"recipe": "hierarchy", "column": "month", "tree": [["month", "half"], *([n, f"h{n > 6}"] for n in range(1, 13))], "by": ["ok"], "levels": ["total", "half", "half x ok", "month x ok"]},
-    {"recipe": "hierarchy", "column": "month", "tree": [["month", "half"], *([n, f"h{n > 6}"] for n in range(1, 13))], "levels": ["half", "month"], "noise": "gaussian", "delta": "1e-6", "table": "weighted"},
-    {"recipe": "clusters", "columns": ["fare", "age"], "clusters": 3, "epsilon": 20, "delta": "1e-6"},
-    {"recipe": "linear", "target": "age", "inputs": ["fare", "region"], "delta": "1e-6"},
-    {"recipe": "linear", "target": "age", "holdout": "0.4", "choose": [{"inputs": ["fare"]}, {"inputs": ["ok"]}], "delta": "1e-6"},
-    {"recipe": "logistic", "target": "ok", "inputs": ["fare", "region"], "positive": "yes", "delta": "1e-6"},
-    {"recipe": "logistic", "target": "ok", "inputs": ["fare"], "holdout": "0.4", "table": "weighted", "delta": "1e-6"},
-    {"recipe": "additive", "target": "age", "inputs": ["fare", "region"], "pairs": 1, "delta": "1e-6"},
-    {"recipe": "additive", "target": "age", "pairs": 0, "family": "counts", "holdout": "0.4", "delta": "1e-6"},
-    {"recipe": "network", "target": "ok", "inputs": ["fare", "region"], "hidden": [3], "steps": 4, "clip": "0.01", "sampling": "0.25", "delta": "1e-6"},
-    {"recipe": "network", "target": "ok", "inputs": ["fare"], "hidden": [2], "steps": 3, "clip": "0.1", "delta": "1e-6"},
-    {"recipe": "related", "table": "lines", "delta": "1e-6"},
-    {"recipe": "running", "period": "month", "through": 4, "by": ["ok"], "delta": "1e-6"},
-    {"recipe": "running", "period": "month", "through": 3, "late": "carry", "change": True, "delta": "1e-6"},
-]  # fmt: skip
+RECIPES = tomllib.loads(Path(__file__).parents[1].joinpath("pins", "exact.toml").read_text())["recipes"]
 
 
 def name_recipe(recipe):
