@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-rest test-all coverage engines clients check reference site publish versions audit bench clean
+.PHONY: demo test test-rest test-all coverage mutants engines clients check reference site publish versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -23,6 +23,10 @@ test-all: .venv/ready
 # Which lines the tests of `make test` reach; fails below the floor in pyproject.toml.
 coverage: .venv/ready
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
+
+# Faults of what the guarantee rests on, planted one by one in a copy of the source: two tests must notice each.
+mutants: .venv/ready
+	$(BIN)/python tests/mutants/plant.py
 
 # What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
 engines: .venv/engines

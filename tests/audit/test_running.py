@@ -48,6 +48,7 @@ EVES = {
     "late": lambda today: [(0, 4)] * (today + 1),
     "beyond": lambda today: [(99, 1), (-1, 1), (today, 77)],
     "at the end": lambda _: [(PERIODS - 1, 2)] * 9,
+    "two, then many": lambda today: [(0, 2)] * 2 + [(day, 2) for day in range(1, today + 1)] * 9,
 }
 
 
@@ -84,6 +85,13 @@ def test_no_individual_moves_all_periods_together_further_than_declared(tmp_path
     # And the noise is that of the charge, which is no more than epsilon and delta.
     assert mu_to_delta(math.sqrt(cost.mu_squared), 1) <= 1e-6 * (1 + 1e-9)
     assert cost.mu_squared > (cost.sensitivity / cost.scale) ** 2
+
+
+@pytest.mark.parametrize("late", ["drop", "carry"])
+def test_what_counted_before_is_taken_from_what_counts_of_one_cell(tmp_path, late):
+    never, cost = measure(tmp_path / "never", "never", late=late)
+    moved, _ = measure(tmp_path / "many", "two, then many", late=late)
+    assert 0 < np.linalg.norm(moved - never) <= float(cost.sensitivity)
 
 
 @pytest.mark.parametrize("late", ["drop", "carry"])

@@ -285,6 +285,8 @@ def find_violation(one, two):
     """What is wrong between the records of two neighbouring tables, or None."""
     if [each[:2] for each in one[1]] != [each[:2] for each in two[1]]:
         return "neighbours ask for different noise"
+    if fault := _find_other_noise(one[1], [cost for plan, _ in one[0] for cost in plan.costs]):
+        return fault
     if any(plan.selection is not None for plan, _ in one[0]):
         # What was measured before, without groups, is a plan of its own, and looked at as one.
         pairs = list(zip(one[0], two[0], strict=True))
@@ -296,9 +298,9 @@ def find_violation(one, two):
 
 
 def _find_distance(one, two, costs):
-    """Whether requests for noise, one for each of `costs`, are on vectors that are too far apart."""
-    if len(one) != len(costs):
-        return f"{len(one)} draws of noise, and {len(costs)} costs"
+    """Whether requests for noise, one for each of `costs`, draw another law, or on vectors too far apart."""
+    if fault := _find_other_noise(one, costs):
+        return fault
     for (kind, scale, a), (_, _, b), cost in zip(one, two, costs, strict=True):
         if a.shape != b.shape:
             return "neighbours ask for different numbers of draws"
@@ -309,6 +311,17 @@ def _find_distance(one, two, costs):
                 return f"scores move by epsilon {spent}, above the declared {cost.scale}"
         elif _distance(difference, cost) > float(cost.sensitivity):
             return f"{cost.norm} distance {_distance(difference, cost)} above the declared {cost.sensitivity}"
+    return None
+
+
+def _find_other_noise(requests, costs):
+    """Whether what is drawn is another law than that of its cost, or drawn another number of times."""
+    if len(requests) != len(costs):
+        return f"{len(requests)} draws of noise, and {len(costs)} costs"
+    for (kind, scale, _), cost in zip(requests, costs, strict=True):
+        stated = "laplace" if cost.kind == "selection" else cost.kind
+        if kind != stated or (kind != "exponential" and scale != cost.scale):
+            return f"noise of kind {kind} and scale {scale}, declared {stated} and {cost.scale}"
     return None
 
 
@@ -699,6 +712,31 @@ def test_levels_that_are_not_charged_are_caught(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
     assert "draws of noise" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+
+
+@pytest.mark.parametrize("part", ["selection", "noises"])
+@pytest.mark.parametrize("name", ["open groups", "several levels", "all quantiles", "private bounds", "bins"])
+def test_noise_of_half_the_scale_is_caught(tmp_path, monkeypatch, name, part):
+    original = statements._add_noise
+
+    def halve(each):
+        if each is None or getattr(each, "kind", None) == "exponential":
+            return each
+        return replace(each, scale=each.scale / 2)
+
+    def draw(plan, exact, source):
+        kept = halve(plan.selection) if part == "selection" else tuple(map(halve, plan.noises))
+        return original(replace(plan, **{part: kept}), exact, source)
+
+    bench = Bench(tmp_path, monkeypatch)
+    plain = bench.record(CROWD, STATEMENTS[name])
+    assert find_violation(plain, plain) is None
+    monkeypatch.setattr(statements, "_add_noise", draw)
+    halved = bench.record(CROWD, STATEMENTS[name])
+    if part == "selection" and name != "open groups":
+        assert find_violation(halved, halved) is None
+    else:
+        assert "noise of kind laplace and scale" in find_violation(halved, halved)
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):

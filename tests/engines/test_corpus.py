@@ -55,7 +55,9 @@ def test_postgres_agrees_on_every_statement(folder, write_table, count, record_p
     record_property("compared", compared)
     record_property("pushed", pushed)
     assert compared > count * 2 / 3
-    assert pushed > compared / 2
+    assert (
+        pushed > compared / 3
+    )  # the others: of max_groups below max_records, or of what a server says otherwise
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,9 @@ def spark_source(folder):
 def test_spark_agrees_on_whole_statements(folder, spark_source):
     compared, pushed = compare(folder, [spark_source] * 3, count=80, seed=80)
     assert compared > 50
-    assert pushed > compared / 2
+    assert (
+        pushed > compared / 3
+    )  # the others: of max_groups below max_records, or of what a server says otherwise
 
 
 @pytest.mark.slow

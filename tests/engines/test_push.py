@@ -171,6 +171,47 @@ def test_who_is_over_the_bound_is_found_once_for_one_state_of_a_table(
     assert after.sum() == before.sum() + 1
 
 
+def test_who_is_over_the_bound_under_a_condition_is_not_kept_for_the_whole(heavy):
+    # Under the condition nobody is over the bound; in the whole one individual is.
+    there, here = heavy
+    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    for text in ("DP-SELECT 1 SUM(fare) FROM t WHERE fare < 1", "DP-SELECT 1 SUM(fare) FROM t", COUNT):
+        assert is_pushed(there, text, server)
+        assert not corpus.differ(aggregate(here, text, engine), aggregate(there, text, server))
+
+
+def test_who_is_over_one_bound_is_not_who_is_over_another(write_table, tmp_path):
+    source, server = write_table("bounds", make_rows(50)), open_engine(Path())
+    for most in (100, 3, 1, 60):
+        project = make_project(source, tmp_path, max_records=most)
+        (found,) = aggregate(project, COUNT, server).true_values
+        assert found.sum() == 10 * min(2, most) + min(50, most)
+
+
+def test_what_is_kept_of_individuals_over_a_bound_is_of_one_bound_and_no_condition(monkeypatch):
+    monkeypatch.setattr(asking, "find_state", lambda connection: ("one state",))
+    monkeypatch.setattr(asking, "find_beyond", lambda connection, pushed, relation: [pushed])
+    kept, plain = asking.BeyondKept(), push.PushedPlan("person", push.EVERYTHING, (), {}, {}, (), 3)
+    some, more = replace(plain, condition="(month = 1)"), replace(plain, most=9)
+    for pushed in (some, plain, more):
+        assert kept.find(None, pushed, "t", "server") == [pushed]
+    assert kept.find(None, some, "t", "server") == [plain]  # whoever is over it there is over it in the whole
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_nobody_counts_in_more_groups_than_max_groups_on_a_server(write_table, tmp_path, most):
+    facts = {"max_records": 12, "max_groups": most}
+    text = "DP-SELECT 1 month, COUNT(*) AS n FROM t GROUP BY month"
+    server = open_engine(Path())
+    counts = []
+    for records in (0, 12):
+        # The one individual has a record in each of twelve months.
+        project = make_project(write_table("groups", make_rows(records)), tmp_path, **facts)
+        assert not is_pushed(project, text, server)
+        counts.append(aggregate(project, text, server).true_values[0])
+    assert np.count_nonzero(counts[1] - counts[0]) == most
+
+
 def test_only_records_of_individuals_over_the_bound_travel(heavy, monkeypatch):
     there, _ = heavy
     travelled = []

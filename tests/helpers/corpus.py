@@ -361,7 +361,7 @@ def make_project(sources, folder):
     text, number, row = sources
     tables = {
         "t": {"source": text, "unit": "person", "max_records": 3},
-        "i": {"source": number, "unit": "number", "max_records": 2},
+        "i": {"source": number, "unit": "number", "max_records": 2, "max_groups": 1},
         "r": {"source": row, "unit": "row"},
     }
     spec = {"budget": {"epsilon": 1e6, "delta": 1e-6}}

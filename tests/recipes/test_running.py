@@ -158,6 +158,31 @@ def test_nobody_counts_for_more_than_max_records_in_all_months_together(city, la
         )
 
 
+@pytest.mark.parametrize("late", ["drop", "carry"])
+def test_several_records_in_one_cell_count_no_further_than_those_of_earlier_months_leave(city, late):
+    rows = [("eve", "2025-01", "a")] * 2
+    city.hold(*rows)
+    assert city.counts("2025-01", late=late) == {("2025-01", "a"): 2}
+    rows += [("eve", "2025-02", "a")] * 3
+    city.hold(*rows)
+    assert city.counts("2025-02", late=late) == {("2025-01", "a"): 2, ("2025-02", "a"): 1}
+
+
+def test_nobody_shares_a_bound_with_another(city):
+    people = [f"person {number}" for number in range(400)]
+    city.hold(*[(person, "2025-01", "a") for person in people for _ in range(3)])
+    assert city.counts("2025-01") == {("2025-01", "a"): 1200}
+
+
+def test_individuals_are_kept_under_digests_of_128_bits(city):
+    city.hold(("ana", "2025-01", "a"), ("ben", "2025-01", "b"))
+    city.counts("2025-01")
+    (file,) = (city.folder / ".sfumato").glob("*/period-1.parquet")
+    names = pq.read_table(file)["individual"].to_pylist()
+    assert len(set(names)) == 2
+    assert {len(bytes.fromhex(name)) for name in names} == {16}
+
+
 def test_every_row_may_be_an_individual_of_its_own(tmp_path):
     city = City(tmp_path, unit='unit = "row"')
     city.hold(*[("x", month, "a") for month in MONTHS for _ in range(5)])

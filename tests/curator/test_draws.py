@@ -1,0 +1,35 @@
+"""Noise under a charge: which open groups are kept follows from their noisy numbers alone."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from helpers.projects import open_rows
+from sfumato.curator.draws import draw_noisy
+
+FAR = 10**6
+STATEMENT = "DP-SELECT 2 DELTA 1e-7 word, COUNT(*) AS n FROM t GROUP BY word"
+
+
+def ask_with_noise(folder, monkeypatch, amount):
+    """The groups of the answer if all noise is one amount; one word is everybody's, another Eve's alone."""
+    people = [f"p{number}" for number in range(500)]
+    rows = {"person": [*people, "eve"], "word": ["common"] * 500 + ["rare"]}
+    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values + amount)
+    return open_rows(folder, {}, rows, max_records=1).sql(STATEMENT).table["word"].to_pylist()
+
+
+@pytest.mark.parametrize(("amount", "kept"), [(-FAR, []), (0, ["common"]), (FAR, ["common", "rare"])])
+def test_open_groups_are_kept_by_their_noisy_number(tmp_path, monkeypatch, amount, kept):
+    assert ask_with_noise(tmp_path, monkeypatch, amount) == kept
+
+
+@pytest.mark.parametrize(("amount", "kept"), [(-FAR, ()), (FAR, (("a",), ("b",)))])
+def test_what_is_drawn_decides_and_not_what_is_true(amount, kept):
+    plan = SimpleNamespace(selection=SimpleNamespace(scale=1, threshold=10), noises=())
+    exact = SimpleNamespace(
+        true_values=(), true_individuals=np.array([5000, 1]), true_keys=(("a",), ("b",)), values=()
+    )
+    source = SimpleNamespace(add_noise=lambda values, **_: values + amount, exponential_choice=None)
+    assert draw_noisy(plan, exact, source).keys == kept
