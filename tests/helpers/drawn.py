@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from unittest import mock
 
-from sfumato.accounting import Cost, Ledger, Spent, add_costs
-from sfumato.accounting.parallel import Parallel
+from sfumato.accounting import Cost, Ledger
+from sfumato.accounting.parallel import Allowance
 from sfumato.audit.noise_off import NoiseRequest, RecordingNoise
 from sfumato.curator import statements
 from sfumato.recipes.base import find_part
@@ -100,15 +100,11 @@ def find_overdraft(charges, release=None):
 
 
 def _find_excess(asks, costs):
-    """Whether costs, each with the part of the people that pays it, are more together than was charged."""
-    spent, charged = Parallel(), add_costs(Spent(), costs)
+    """Whether costs, each with the part of the people that pays it, are more than was charged."""
+    allowance = Allowance(costs)
     for cost, part in asks:
-        spent.add(cost, part=part and part.name)
-    total = spent.total()
-    for name in ("epsilon", "rho", "mu_squared", "delta"):
-        most, amount = getattr(charged, name), getattr(total, name)
-        if most is not None and (amount is None or amount > most):
-            return f"{name} {amount} was drawn, and {most} charged"
+        if not allowance.pay(cost, part=part and part.name):
+            return f"{cost} was drawn, which nothing is left of the charge to pay for"
     return None
 
 

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from llvmlite.binding import get_host_cpu_name
 
@@ -40,6 +41,9 @@ def show_values(values):
 def pin(charges):
     """The costs, the laws of all draws, and the exact values."""
     draws = [draw for charge in charges for draw in charge.draws]
+    # Groups without a list of their own are drawn for in whatever order they are found.
+    found = any(cost.kind == "selection" for charge in charges for cost in charge.costs)
+    values = [np.sort(draw.true_values, axis=None) if found else draw.true_values for draw in draws]
     return {
         "costs": [
             " ".join(f"{key}={value}" for key, value in cost.to_record().items())
@@ -47,7 +51,7 @@ def pin(charges):
             for cost in charge.costs
         ],
         "draws": [f"{draw.kind} {format_exact(draw.scale)}" for draw in draws],
-        "values": [show_values(draw.true_values) for draw in draws],
+        "values": [show_values(each) for each in values],
     }
 
 

@@ -8,6 +8,10 @@ docs/proofs/serve.md says what remains.
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
+
+_MINUTE = 60.0
 
 
 def next_reply(elapsed: float, *, first: float) -> float:
@@ -20,3 +24,15 @@ def next_reply(elapsed: float, *, first: float) -> float:
         return first
     step = math.ceil(2 * math.log2(elapsed / first) - 1e-9)
     return max(elapsed, first * 2 ** (step / 2))
+
+
+def recent_times(times: dict[str, deque[float]], name: str) -> deque[float]:
+    """The times of the last minute under `name`; names without any are forgotten."""
+    now = time.monotonic()
+    if len(times) > 10_000:
+        for other in [key for key, each in times.items() if not each or each[-1] < now - _MINUTE]:
+            del times[other]
+    recent = times.setdefault(name, deque())
+    while recent and recent[0] < now - _MINUTE:
+        recent.popleft()
+    return recent

@@ -31,7 +31,7 @@ from sfumato.errors import (
     TooManyRequests,
 )
 from sfumato.exact import format_exact, format_short
-from sfumato.serve.clock import next_reply
+from sfumato.serve.clock import next_reply, recent_times
 from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.state import Role, State, User, Verifier, add_user
@@ -40,6 +40,7 @@ from sfumato.serve.turns import Turns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.accounting import BudgetReport
     from sfumato.curator import Curator
     from sfumato.schema import Project
     from sfumato.serve.settings import Settings
@@ -64,7 +65,6 @@ _KEPT = "the answer could not be given; the charge is kept, because a refund wou
 _UNREADABLE = "a table of the project cannot be read now; nothing was spent. The server's log says which"
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
-_MINUTE = 60.0
 _REFUSALS = 60  # lines in the audit log that one address makes in a minute without being let in
 _LINK_SECONDS = 600.0
 _MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
@@ -145,7 +145,7 @@ class Service:
 
     def may_log_in(self, name: str, *, origin: str) -> bool:
         """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
-        return len(_recent(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
+        return len(recent_times(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
 
     def note_login(self, name: str, *, origin: str, known: bool) -> None:
         """Records a login; one that failed counts against the name, from that address."""
@@ -154,12 +154,12 @@ class Service:
         if known:
             self.note("login", name, outcome="ok")
         else:
-            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
+            recent_times(self._failed, f"{name} {origin}").append(time.monotonic())
             self._note_refusal("login", name)
 
     def _note_refusal(self, event: str, name: str = "") -> None:
         """Records that somebody was not let in, of each address so often that it fills no disk."""
-        refused = _recent(self._refused, CALLER.get().get("address", ""))
+        refused = recent_times(self._refused, CALLER.get().get("address", ""))
         if len(refused) < _REFUSALS:
             refused.append(time.monotonic())
             self.note(event, name, outcome="refused")
@@ -482,7 +482,7 @@ class Service:
             raise AccessDenied(f"the role {user.role!r} does not allow this; ask a steward")
         if self._closing:
             raise TooManyRequests("the server is stopping; ask again when it is back")
-        recent = _recent(self._asked, user.name)
+        recent = recent_times(self._asked, user.name)
         if len(recent) >= self.settings.per_minute:
             self._counts["throttled"] += 1
             raise TooManyRequests("too many requests in a minute; wait a little")
@@ -671,16 +671,12 @@ class Service:
         return min(Fraction(total.left), Fraction(total.left if share is None else share.left))
 
     def _budget(self, user: User) -> dict[str, Any]:
+        def tell(report: BudgetReport) -> dict[str, Any]:
+            return {"total": str(report.total), "spent": str(report.spent), "left": str(report.left)}
+
         total, share = self.curator.budget(), self.curator.share(user.name)
-        return {
-            "total": str(total.total),
-            "spent": str(total.spent),
-            "left": str(total.left),
-            "delta": str(total.delta),
-            "share": None
-            if share is None
-            else {"total": str(share.total), "spent": str(share.spent), "left": str(share.left)},
-        }
+        told = None if share is None else tell(share)
+        return {**tell(total), "delta": str(total.delta), "share": told}
 
     def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
         self._counts["asks"] += 1
@@ -693,15 +689,3 @@ class Service:
             outcome, facts = "refused", {"kind": type(reply).__name__}
         self._counts[f"asks_{outcome}"] += 1
         self.note("ask", user.name, outcome=outcome, statement=digest, **facts)
-
-
-def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:
-    """The times of the last minute under `name`; names without any are forgotten."""
-    now = time.monotonic()
-    if len(times) > 10_000:
-        for other in [key for key, each in times.items() if not each or each[-1] < now - _MINUTE]:
-            del times[other]
-    recent = times.setdefault(name, deque())
-    while recent and recent[0] < now - _MINUTE:
-        recent.popleft()
-    return recent
