@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.accounting.filter import Limits, Trail, admits_trail
-from sfumato.accounting.parallel import Parallel
+from sfumato.accounting.parallel import Allowance
 from sfumato.errors import BudgetExceeded, SfumatoError
 
 
@@ -59,14 +59,10 @@ def test_what_earlier_charges_took_of_the_gaussian_rule_is_not_given_back():
 
 
 def test_everybody_pays_beside_the_parts():
-    cost, asked = Cost(kind="pure", scale=Fraction(1)), Parallel()
-    asked.add(cost, part=None)
-    alone = asked.total()
-    asked.add(cost, part="one")
-    asked.add(cost, part="two")
-    assert asked.total().rho == 2 * alone.rho
-    assert asked.total().epsilon == 2
-    assert asked.total().mu_squared == 2 * alone.mu_squared
+    one = Cost(kind="pure", scale=Fraction(1))
+    allowance = Allowance([one, one])
+    assert all(allowance.pay(one, part=part) for part in (None, "first", "second"))
+    assert not any(allowance.pay(one, part=part) for part in (None, "first", "second"))
 
 
 def test_an_entry_that_was_altered_in_its_file_is_refused(tmp_path):

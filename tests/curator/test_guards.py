@@ -1,6 +1,5 @@
-"""What the door refuses, whoever asks: a changed source, a second answer, steps beyond the charge."""
+"""What the door refuses, whoever asks: a changed source, a second answer, more than was charged."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
@@ -9,11 +8,8 @@ from helpers.asking import Stub
 from helpers.drawn import watch_draws
 from helpers.projects import open_rows
 from sfumato.accounting import Cost
-from sfumato.curator import draws
 from sfumato.curator.door import Bill, Charged
 from sfumato.errors import ChargeKept, LedgerError
-from sfumato.sql.chosen import covers_costs
-from sfumato.sql.plan import NoisyAggregates
 
 COST = Cost(kind="laplace", scale=Fraction(4), sensitivity=Fraction(2))
 
@@ -29,55 +25,31 @@ def make_charge(*versions, **facts):
 def test_nothing_is_drawn_from_a_source_that_changed():
     drawn = []
     with pytest.raises(ChargeKept, match="changed while it was read"):
-        make_charge("one", "two").measure(lambda: 7, lambda exact, _: drawn.append(exact))
+        make_charge("one", "two").measure([(COST, None)], lambda: 7, lambda exact, _: drawn.append(exact))
     assert drawn == []
-    assert make_charge("one", "one").measure(lambda: 7, lambda exact, _: exact + 1) == 8
+    assert make_charge("one", "one").measure([(COST, None)], lambda: 7, lambda exact, _: exact + 1) == 8
 
 
 def test_a_charge_that_has_its_answer_pays_for_no_other():
     drawn = []
     with pytest.raises(LedgerError, match="pays for no other"):
-        make_charge("one", "one", answer=b"a").measure(lambda: 7, lambda exact, _: drawn.append(exact))
+        make_charge("one", "one", answer=b"a").measure(
+            [(COST, None)], lambda: 7, lambda exact, _: drawn.append(exact)
+        )
     assert drawn == []
 
 
-@pytest.mark.parametrize(("scale", "covered"), [(4, True), (5, True), (3, False)])
-def test_less_noise_than_was_charged_is_not_covered(scale, covered):
+@pytest.mark.parametrize(("scale", "paid"), [(4, True), (5, True), (3, False)])
+def test_nothing_is_read_for_less_noise_than_was_charged(scale, paid):
     actual = Cost(kind="laplace", scale=Fraction(scale), sensitivity=Fraction(2))
-    assert covers_costs((COST,), (actual,)) is covered
-    assert not covers_costs((COST,), (actual, actual))
-
-
-@dataclass(frozen=True)
-class Step:
-    """What stands for a plan whose number of records is chosen."""
-
-    costs: tuple
-    tally: object = None
-    choices: tuple = ()
-    tally_plan: object = None
-
-
-@pytest.mark.parametrize(("scale", "measured"), [(4, 2), (3, 1)])
-def test_what_would_cost_more_than_was_charged_is_not_measured(monkeypatch, scale, measured):
-    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)
-    actual, seen = Cost(kind="laplace", scale=Fraction(scale), sensitivity=Fraction(2)), []
-
-    def measure(plan):
-        seen.append(plan)
-        return NoisyAggregates(values=((),), keys=None)
-
-    def run():
-        return draws.measure_in_steps(
-            Step(costs=(COST,), tally=1), bind=lambda **_: Step(costs=(actual,)), measure=measure
-        )
-
-    if measured == 2:
-        assert run().cap == 2
-    else:
-        with pytest.raises(ChargeKept, match="cost more than was charged"):
-            run()
-    assert len(seen) == measured
+    charge, seen = make_charge("one", "one", "one"), []
+    for left in (paid, False):
+        if left:
+            charge.measure([(actual, None)], lambda: 7, lambda exact, _: seen.append(exact))
+        else:
+            with pytest.raises(ChargeKept, match="more is asked than was charged"):
+                charge.measure([(actual, None)], lambda: seen.append(0), lambda exact, _: None)
+    assert seen == [7] * paid
 
 
 def list_rates(folder, statement, **facts):
