@@ -32,15 +32,60 @@ if TYPE_CHECKING:
 _FILE = "frame.parquet"
 # What numbers are written as where a column of them has become text, or floats.
 _NUMBER = "^(-?)0*([0-9]+)([.]0*)?$"
+_SAMPLED = 20_000  # individuals whose values are compared where their names are mere numbers
+_ALIKE = 0.6  # of the values that two tables have of the same numbers, if these are the same people
+_DENSE = 1.5  # whole numbers up to so many times their count name nobody: they are counted through
+
+
+@dataclass(slots=True)
+class _Known:
+    """Hashes by which a table is known again: of its people, of what stands beside them, and of its rows.
+
+    `named` says whether names of people are more than numbers that are counted through. `cells` are of some
+    of the people: of a name, a column and a value; `columns` are hashes of columns, one for each cell. `rows`
+    are in order, and `times` says how often each is there.
+    """
+
+    named: bool
+    people: NDArray[np.uint64]
+    cells: NDArray[np.uint64]
+    columns: NDArray[np.uint64]
+    rows: NDArray[np.uint64]
+    times: NDArray[np.int64]
+
+    def meets(self, other: _Known) -> bool:
+        """Whether both tables are of people in common, as far as can be told."""
+        if self._has_rows_of(other) or other._has_rows_of(self):
+            return True
+        if not np.isin(self.people, other.people).any():
+            return False
+        if self.named or other.named:
+            return True
+        mine, others = (
+            one.cells[np.isin(one.columns, two.columns)] for one, two in ((self, other), (other, self))
+        )
+        return bool(np.isin(mine, others).sum() > _ALIKE * min(mine.size, others.size))
+
+    def covers(self, other: _Known) -> bool:
+        """Whether this table has all people, or else all rows, of the other."""
+        return (
+            bool(np.isin(other.people, self.people).all()) if other.people.size else self._has_rows_of(other)
+        )
+
+    def _has_rows_of(self, other: _Known) -> bool:
+        if not other.rows.size or other.rows.size > self.rows.size:
+            return False
+        places = np.minimum(np.searchsorted(self.rows, other.rows), self.rows.size - 1)
+        return bool((self.rows[places] == other.rows).all() and (self.times[places] >= other.times).all())
 
 
 @dataclass(slots=True)
 class _Opened:
-    """A budget that tables of this process were opened with, and hashes of their people and rows."""
+    """A budget that tables of this process were opened with, and what these are known by."""
 
     ledger: str
     budget: tuple[Fraction, Fraction]
-    people: NDArray[np.uint64]
+    tables: list[_Known]
 
 
 _opened: list[_Opened] = []
@@ -73,9 +118,10 @@ def open_frame(
         name: What statements and recipes call the table.
         ledger: Where the budget is kept, whosever records they are. Without one it lives as long as this
             process, and is that of the table opened before, here, that has an individual in common with this
-            one: in whatever order, with whatever columns and types, whoever else was added. With the unit
-            "row", a row of the same columns and values. A process that starts anew, and for rows a column
-            more, is a second budget for the same people.
+            one: in whatever order, with whatever columns and types, whoever else was added. Where individuals
+            are only numbered through, most of their values must agree as well; with the unit "row", one table
+            must have all rows of the other. What is not known again so, and a process that starts anew, is a
+            second budget for the same people.
         **options: Further keys of a table in the project file, such as `neighbours`.
 
     Spends nothing. Warns, which is for the holder of the records alone, where another table has some of these
@@ -101,9 +147,9 @@ def open_frame(
         **options,
         "columns": {str(key): _describe_column(key, each) for key, each in columns.items()},
     }
-    folder, people = _keep_records(frame, unit=unit)
+    folder, known = _keep_records(frame, unit=unit)
     with _opening:
-        opened = _find_opened(people) if ledger is None else None
+        opened = _find_opened(known) if ledger is None else None
         place = str(folder / "ledger.db" if ledger is None else ledger) if opened is None else opened.ledger
         document = {
             "budget": {
@@ -129,15 +175,15 @@ def open_frame(
                 f"people of this table were opened before, with a budget of epsilon {stated}: state the "
                 'same, or if these are others, a ledger of their own: ledger="other.db"'
             )
-        if opened is not None and not np.isin(people, opened.people).all():
+        if opened is not None and not any(each.covers(known) for each in opened.tables):
             warnings.warn(
                 "people of this table were opened before in this process: one budget is for both. If these "
                 'are others, or draws of made-up people, name a ledger of their own: ledger="other.db"',
                 stacklevel=2,
             )
-            opened.people = np.union1d(opened.people, people)
+            opened.tables.append(known)
         elif opened is None and ledger is None:
-            _opened.append(_Opened(place, budget, people))
+            _opened.append(_Opened(place, budget, [known]))
             if unit == "row":
                 warnings.warn(
                     "rows are known again in this process by what stands in them, not people: with another "
@@ -148,9 +194,9 @@ def open_frame(
     return curator
 
 
-def _find_opened(people: NDArray[np.uint64]) -> _Opened | None:
-    """The budget of this process that one of `people` was opened with before."""
-    found = [each for each in _opened if np.isin(people, each.people).any()]
+def _find_opened(known: _Known) -> _Opened | None:
+    """The budget of this process that people of a table were opened with before."""
+    found = [each for each in _opened if any(known.meets(table) for table in each.tables)]
     if len(found) > 1:
         raise SchemaError(
             "people of this table stand in tables that were opened apart, each with a budget of its own: "
@@ -187,8 +233,8 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - a scalar of Python or numpy
     return value.item() if hasattr(value, "item") else value
 
 
-def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, NDArray[np.uint64]]:
-    """The folder with the records as a file, one for equal records, and their people and rows as hashes."""
+def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, _Known]:
+    """The folder with the records as a file, one for equal records, and what its table is known by."""
     records = read_table(frame, side="frame").replace_schema_metadata()
     if unit in records.column_names and pa.types.is_floating(records[unit].type):
         # pandas makes floats of whole numbers where one is missing. As texts they can be told apart.
@@ -204,27 +250,59 @@ def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, NDArray[np.u
         if not (folder / _FILE).exists():
             folder.mkdir(exist_ok=True)
             path.rename(folder / _FILE)
-    return folder, _hash_people(records, unit[0] if isinstance(unit, list) else unit)
+    return folder, _hash_records(records, unit[0] if isinstance(unit, list) else unit)
 
 
-def _hash_people(records: pa.Table, unit: object) -> NDArray[np.uint64]:
-    """A number for every individual, of whatever type it is, and one for every row, whoever is protected."""
-    texts = {
-        each.name: rf"regexp_replace(trim(CAST({quote_name(each.name)} AS VARCHAR)), '{_NUMBER}', '\1\2')"
+def _hash_records(records: pa.Table, unit: object) -> _Known:
+    """What a table is known by again, whatever the types of its columns and the order of its records."""
+    values = {
+        each.name: f"CAST({quote_name(each.name)} AS {'DOUBLE' if _is_number(each.type) else 'VARCHAR'})"
         for each in sorted(records.schema, key=lambda field: field.name)
         # Two types that DuckDB does not know, and that name nobody.
         if not (pa.types.is_float16(each.type) or pa.types.is_decimal256(each.type))
     }
-    if not texts:
-        return np.empty(0, np.uint64)
-    rows = ", ".join(f"{quote_text(name)}, {text}" for name, text in texts.items())
-    query = f"SELECT hash({rows}) AS h FROM records"
-    if isinstance(unit, str) and unit in texts:
-        named = f"WHERE {quote_name(unit)} IS NOT NULL"  # rows of nobody are left out
-        query += f" {named} UNION ALL SELECT hash({texts[unit]}) FROM records {named}"
+    nobody: NDArray[np.uint64] = np.empty(0, np.uint64)
+    if not values:
+        return _Known(False, nobody, nobody, nobody, nobody, np.empty(0, np.int64))
+    row = ", ".join(f"{quote_text(name)}, {value}" for name, value in values.items())
     with hide_failures("the table"), connect() as connection:
-        connection.register("records", records.select(list(texts)))
-        return np.asarray(connection.sql(f"SELECT DISTINCT h FROM ({query})").fetchnumpy()["h"], np.uint64)
+        connection.register("records", records.select(list(values)))
+
+        def fetch(query: str) -> list[NDArray[Any]]:
+            return [np.asarray(each) for each in connection.sql(query).fetchnumpy().values()]
+
+        named, people, cells, columns = False, nobody, nobody, nobody
+        where = ""
+        if isinstance(unit, str) and unit in values:
+            own = quote_name(unit)
+            where = f"WHERE {own} IS NOT NULL"  # rows of nobody are left out
+            text = f"regexp_replace(trim(CAST({own} AS VARCHAR)), '{_NUMBER}', '\\1\\2')"
+            connection.execute(
+                f"CREATE TEMP TABLE names AS SELECT {own} AS name, {text} AS text, hash({text}) AS h "
+                f"FROM (SELECT DISTINCT {own} FROM records {where})"
+            )
+            (people,) = fetch("SELECT DISTINCT h FROM names")
+            ((most, numbers),) = connection.execute(
+                "SELECT max(abs(TRY_CAST(text AS BIGINT))), count(TRY_CAST(text AS BIGINT)) FROM names"
+            ).fetchall()
+            named = numbers < people.size or most > _DENSE * people.size + 1
+            others = [(quote_text(name), value) for name, value in values.items() if name != unit]
+            if others and not named:
+                kept = "SELECT DISTINCT h, hash({0}) AS c, hash(h, {0}, {1}) AS v FROM records JOIN sampled ON {2} = name"
+                connection.execute(f"CREATE TEMP TABLE sampled AS FROM names ORDER BY h LIMIT {_SAMPLED}")
+                columns, cells = fetch(
+                    "SELECT DISTINCT c, v FROM ("
+                    + " UNION ALL ".join(kept.format(name, value, own) for name, value in others)
+                    + ")"
+                )
+        rows, times = fetch(
+            f"SELECT h, count(*) AS n FROM (SELECT hash({row}) AS h FROM records {where}) GROUP BY h ORDER BY h"
+        )
+    return _Known(named, people, cells, columns, rows, times)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 @cache
