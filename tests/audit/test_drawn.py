@@ -90,7 +90,7 @@ def test_a_draft_draws_what_the_ledger_was_charged(tmp_path):
     with watch_draws(mode="on") as charges:
         kinds = describe_source("people.parquet", folder=tmp_path)
         draft_privately("people.parquet", kinds, **facts, folder=tmp_path)
-    assert len(charges) > 2
+    assert len(charges) > 1
     assert find_overdraft(charges) is None
 
 

@@ -119,6 +119,18 @@ def test_whoever_came_later_is_known_too_and_others_have_their_own():
         open_rows(pl.concat([FRAME, STRANGERS]))
 
 
+def test_people_who_are_only_numbered_are_known_by_what_stands_beside_them():
+    people = np.arange(40)
+    facts = {"columns": {"region": ["a", "b"]}, "epsilon": 3 * MUCH}
+    one = pd.DataFrame({"person": people, "region": ["a", "b"] * 20, "fare": people % 7})
+    open_rows(one, **facts).sql(f"DP-SELECT {MUCH} COUNT(*) FROM t")
+    more = pd.concat([one.iloc[::-1], one.tail(3).assign(person=[41, 42, 43])]).assign(year=1)
+    with pytest.warns(UserWarning, match="one budget is for both"):
+        assert open_rows(more, **facts).budget().spent == MUCH
+    others = pd.DataFrame({"person": people, "region": ["b", "a"] * 20, "fare": people % 7 + 7})
+    assert open_rows(others, **{**facts, "epsilon": 1}).budget().left == 1
+
+
 def test_another_budget_for_the_same_people_needs_a_ledger(tmp_path):
     open_rows()
     with pytest.raises(sf.SchemaError, match=r"with a budget of epsilon 3000000 and delta 0.*ledger="):

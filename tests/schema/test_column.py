@@ -65,7 +65,7 @@ def test_other_adds_a_code():
         ({"values": ["x"], "outside": "clamp"}, "ordered domain"),
         ({"values": ["x"], "outside": "raise"}, "must be 'drop'"),
         ({"values": ["other"], "outside": "other"}, "lists it already"),
-        ({"values": ["Ward", "Other"], "outside": "other"}, "lists it already"),
+        ({"values": ["Ward", "other"], "outside": "other"}, "lists it already"),
         ({"bounds": [5, 5]}, "low below high"),
         ({"valeus": ["x"]}, "did you mean 'values'"),
         ({"from": ["a", "b"], "values": ["x"]}, "several stored columns"),

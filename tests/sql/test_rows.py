@@ -44,13 +44,13 @@ def count_pairs(table, one, other):
     return np.bincount(cells, minlength=SIZES[one] * SIZES[other])
 
 
-def plan(text, *, epsilon, chained=False, sizes=SIZES, unit="row", max_records=1):
+def plan(text, *, epsilon, sizes=SIZES, unit="row", max_records=1):
     """The plan of a statement about a table of columns of such sizes."""
     columns = {name: {"range": [0, size - 1]} for name, size in sizes.items()}
     spec = {"source": "t.parquet", "unit": unit, "max_records": max_records, "columns": columns}
     stored = dict.fromkeys(sizes, "integer") | ({} if unit == "row" else {unit: "integer"})
     catalog = {"t": Source(name="t", stored=stored, table=parse_table("t", spec))}
-    return plan_rows(read_statement(text), catalog, epsilon=Fraction(epsilon), chained=chained)
+    return plan_rows(read_statement(text), catalog, epsilon=Fraction(epsilon))
 
 
 def test_rows_keep_every_pair_and_obey_the_condition(tmp_path):
@@ -108,17 +108,6 @@ def test_an_individual_counts_with_all_its_records():
     found = plan("DP-SELECT 2 a, b, c, d FROM t", epsilon=2, unit="p", max_records=3)
     assert {cost.sensitivity for part in found.parts for cost in part.costs} == {3}
     assert {cost.scale for part in found.parts for cost in part.costs} == {Fraction(3 * 6, 2)}
-
-
-def test_what_an_earlier_version_answered_is_found(tmp_path, monkeypatch):
-    curator = write_project(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(rows, "_MOST_PAIRS", 0)
-        earlier = curator.sql("DP-SELECT 3 a, b, c, d FROM t")
-    again = sf.open(tmp_path / "sfumato.toml").sql("DP-SELECT 3 a, b, c, d FROM t")
-    assert (again.spent, again.repeated) == (0, True)
-    assert again.table.equals(earlier.table)
-    assert not plan("DP-SELECT 3 a, b, c, d FROM t", epsilon=3, chained=True).modelled
 
 
 def test_nothing_is_spent_where_not_all_pairs_fit(tmp_path):

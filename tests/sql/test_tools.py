@@ -267,7 +267,7 @@ def test_columns_of_which_nothing_may_be_told_are_empty(curator):
         name for name in answer.table.column_names if answer.table[name].null_count == answer.table.num_rows
     }
     assert empty == {"person", "at", "ward", "written"}
-    assert "person" in answer.notes[0]
+    assert any("person" in note for note in answer.notes)
 
 
 def test_too_many_periods_are_refused(curator):

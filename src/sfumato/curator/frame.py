@@ -37,7 +37,7 @@ _ALIKE = 0.6  # of the values that two tables have of the same numbers, if these
 _DENSE = 1.5  # whole numbers up to so many times their count name nobody: they are counted through
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Known:
     """Hashes by which a table is known again: of its people, of what stands beside them, and of its rows.
 
@@ -263,7 +263,8 @@ def _hash_records(records: pa.Table, unit: object) -> _Known:
     }
     nobody: NDArray[np.uint64] = np.empty(0, np.uint64)
     if not values:
-        return _Known(False, nobody, nobody, nobody, nobody, np.empty(0, np.int64))
+        times = np.empty(0, np.int64)
+        return _Known(named=False, people=nobody, cells=nobody, columns=nobody, rows=nobody, times=times)
     row = ", ".join(f"{quote_text(name)}, {value}" for name, value in values.items())
     with hide_failures("the table"), connect() as connection:
         connection.register("records", records.select(list(values)))
@@ -288,7 +289,7 @@ def _hash_records(records: pa.Table, unit: object) -> _Known:
             named = numbers < people.size or most > _DENSE * people.size + 1
             others = [(quote_text(name), value) for name, value in values.items() if name != unit]
             if others and not named:
-                kept = "SELECT DISTINCT h, hash({0}) AS c, hash(h, {0}, {1}) AS v FROM records JOIN sampled ON {2} = name"
+                kept = "SELECT hash({0}) AS c, hash(h, {0}, {1}) AS v FROM records JOIN sampled ON {2} = name"
                 connection.execute(f"CREATE TEMP TABLE sampled AS FROM names ORDER BY h LIMIT {_SAMPLED}")
                 columns, cells = fetch(
                     "SELECT DISTINCT c, v FROM ("
@@ -296,9 +297,9 @@ def _hash_records(records: pa.Table, unit: object) -> _Known:
                     + ")"
                 )
         rows, times = fetch(
-            f"SELECT h, count(*) AS n FROM (SELECT hash({row}) AS h FROM records {where}) GROUP BY h ORDER BY h"
+            f"SELECT hash({row}) AS h, count(*) AS n FROM records {where} GROUP BY h ORDER BY h"
         )
-    return _Known(named, people, cells, columns, rows, times)
+    return _Known(named=named, people=people, cells=cells, columns=columns, rows=rows, times=times)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -107,7 +107,7 @@ class Column:
             )
         # Other domains hold numbers, maybe a billion, which are not listed to find a word among them.
         listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
-        if self.outside == "other" and OTHER in [str(each).strip().casefold() for each in listed]:
+        if self.outside == "other" and OTHER in listed:
             raise SchemaError("outside = 'other' adds the value 'other', but the domain lists it already")
         if self.dates is not None:
             bounded = self.bounds is not None or self.private_bounds

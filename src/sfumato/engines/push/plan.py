@@ -55,7 +55,7 @@ _KNOWN = {
         "noises",
         "outputs",
     ),
-    *("selection", "stages", "choices", "sets"),
+    *("selection", "stages", "choices", "sets", "miss", "intervals"),
     # of a relation and a unit
     *("tree", "fields", "unit_alias", "tables", "joined", "column", "max_records", "neighbours"),
     # of keys and measures
