@@ -52,8 +52,8 @@ def time_ours(curator, name: str, epsilon: int) -> float:
 
 def compare(source: str, plain, options) -> None:
     import sfumato as sf
-    from sfumato.engines.postgres.engine import PostgresEngine
-    from sfumato.engines.spark.engine import SparkEngine
+    from sfumato.servers.postgres.engine import PostgresEngine
+    from sfumato.servers.spark.engine import SparkEngine
 
     for name in options.statements:
         sides: dict[str, list[float]] = {"plain": []}

@@ -85,7 +85,7 @@ def write_trips(folder: Path, rows: int) -> None:
 
 def describe(source: str):
     """The table of trips as sfumato sees it."""
-    from sfumato.schema import parse_table
+    from sfumato.core.facts.table import parse_table
 
     columns = {
         name: {"bins": BINS[name], "outside": "clamp"}
@@ -98,8 +98,8 @@ def describe(source: str):
 
 def bounded(engine: str, folder: Path) -> list[float]:
     """Seconds to count all pairs with every taxi held to its bound."""
-    from sfumato.engines import open_engine
-    from sfumato.questions import Marginal
+    from sfumato.core.questions.counts import Marginal
+    from sfumato.servers.project import open_engine
 
     table = describe(f"spark:{folder.resolve()}/*.parquet" if engine == "spark" else "*.parquet")
     opened = open_engine(folder)
@@ -135,7 +135,7 @@ def plain(engine: str, folder: Path) -> list[float]:
             return connection.sql(query).to_arrow_table()
 
     else:
-        from sfumato.engines.spark.session import open_room
+        from sfumato.servers.spark.session import open_room
 
         session = open_room().session
         session.read.parquet(f"{folder.resolve()}/*.parquet").selectExpr(

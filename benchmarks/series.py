@@ -24,10 +24,10 @@ import time
 import numpy as np
 
 from peers import peer_python
+from sfumato.core.questions.series import SERIES_GRID
 from sfumato.models.hierarchy import Level, fit_levels
 from sfumato.models.series import estimate_sums, root_weights
 from sfumato.noise import discrete_gaussian
-from sfumato.questions import SERIES_GRID
 
 REQUIREMENTS = ["opendp==0.16.0", "numpy>=2.0"]
 PERIODS = (12, 60, 365, 1000)

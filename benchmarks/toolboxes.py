@@ -219,8 +219,8 @@ def compare_median(folder, data, runs):
 
 def compare_compositions(folder, data, runs):
     """Rules of composition for some numbers of queries."""
-    from sfumato.explain import Guarantee
-    from sfumato.explain import compare_compositions as compare
+    from sfumato.explain.composition import compare_compositions as compare
+    from sfumato.explain.guarantee import Guarantee
 
     del folder, data, runs
     print(f"\ncomposition at delta {DELTA:g}")

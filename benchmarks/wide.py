@@ -43,7 +43,7 @@ PREPARE = """
 import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from sfumato.schema.column import parse_ranges
+from sfumato.core.facts.column import parse_ranges
 folder, columns, rows = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()), int(sys.argv[3])
 random = np.random.default_rng(1)
 lines = ['[budget]', 'epsilon = 1000', '[tables.t]', 'source = "t.parquet"', 'unit = "row"']
@@ -105,7 +105,7 @@ def simulate(columns, rows, seed):
 
     The law is the same for every seed. Wages depend on city and sex, and a fifth of people have none.
     """
-    from sfumato.schema.column import parse_ranges
+    from sfumato.core.facts.column import parse_ranges
 
     law, random = np.random.default_rng(1940), np.random.default_rng(seed)
     shares = 0.8 ** np.arange(KINDS)
@@ -133,8 +133,8 @@ def simulate(columns, rows, seed):
 
 def learn_groups(columns, public, *, records, epsilon, delta):
     """Groups of columns by a public table, for so many private records."""
+    from sfumato.core.facts.column import parse_ranges
     from sfumato.grouping import find_groups
-    from sfumato.schema.column import parse_ranges
 
     values = {name: np.array(parse_ranges(ranges)) for name, ranges in columns.items()}
     codes = {name: np.searchsorted(values[name], public[name]) for name in columns}
@@ -149,8 +149,8 @@ def score(columns, rows, wanted):
     import pyarrow.parquet
 
     import sfumato as sf
+    from sfumato.core.facts.column import parse_ranges
     from sfumato.metrics import match3
-    from sfumato.schema.column import parse_ranges
 
     truth = simulate(columns, rows, seed=1)
     random = np.random.default_rng(2)

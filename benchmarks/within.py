@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 import learning
 import sfumato as sf
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.learn import parse_model
 from sfumato.noise import add_noise
-from sfumato.questions import Measurement, request_grid
-from sfumato.recipes import follow_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes.base import follow_recipe
 
 EXACT = 900  # epsilon at which noise is next to nothing
 

@@ -83,8 +83,8 @@ def test_only_audits_give_a_curator_other_noise():
 
 
 def test_no_plan_asks_for_more_noise_than_can_be_drawn():
-    from sfumato.noise.laws import MAX_SCALE
-    from sfumato.questions import LARGEST_SCALE
+    from sfumato.core.noise.laws import MAX_SCALE
+    from sfumato.core.questions.measurement import LARGEST_SCALE
 
     assert LARGEST_SCALE == MAX_SCALE
 

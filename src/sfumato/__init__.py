@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sfumato._version import __version__
-from sfumato.errors import (
+from sfumato.core.errors import (
     BudgetExceeded,
     LedgerError,
     RecipeError,
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from sfumato.curator import Curator
     from sfumato.curator import open_project as open  # noqa: A004 - the name users type
     from sfumato.curator.frame import open_frame as from_frame
-    from sfumato.release import Release, verify
     from sfumato.release.ask import open_model as open_release
+    from sfumato.release.release import Release
+    from sfumato.release.verification import verify
 
 __all__ = [
     "BudgetExceeded",

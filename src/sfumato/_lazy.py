@@ -19,7 +19,7 @@ def lend_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     >>> find, _ = lend_names("sfumato.schema")
     >>> find("read_toml").__module__
-    'sfumato.schema.project'
+    'sfumato.core.facts.project'
     """
     text = sys.modules[package].__loader__.get_source(package)  # type: ignore[union-attr]
     home_of = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.check import NOT_DP, Requirements, find_shortfalls, measure_anonymity
 from sfumato.attack import compatible, parse_pattern
-from sfumato.errors import AnonymityError, SourceError
+from sfumato.core.errors import AnonymityError, SourceError
 
 PEOPLE = {
     "height": ["190", "185", "180", "170", "175"],

@@ -21,7 +21,7 @@ from sfumato.anonymity.models import (
     RecursiveL,
     count_values,
 )
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 
 def make(rows):

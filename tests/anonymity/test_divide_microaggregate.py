@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sfumato.anonymity.divide import microaggregate
 from sfumato.anonymity.encode import Partition, build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.labels import centre_labels
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(st.one_of(st.none(), st.integers(-9, 9)), st.sampled_from("abcd")), min_size=4, max_size=80

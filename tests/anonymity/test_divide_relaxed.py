@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sfumato.anonymity.divide import divide_relaxed
 from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(

@@ -20,7 +20,7 @@ from sfumato.anonymity.hierarchy import (
     check_nested,
 )
 from sfumato.attack import compatible, parse_pattern, read_text
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 DAY = datetime.date
 TIME = datetime.datetime

@@ -7,7 +7,7 @@ import pytest
 
 from sfumato.anonymity.hierarchy import Dates, Groups, Intervals, Prefixes, Suppressed
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies, read_listed
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 EVERYTHING = """
 [age]

@@ -14,7 +14,7 @@ from sfumato.anonymity import lattice
 from sfumato.anonymity.encode import Quasi, collapse_rows
 from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Closeness, DistinctL, EntropyL, Models, RecursiveL, count_values
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 NONE = Models((), ())
 

@@ -19,7 +19,7 @@ from sfumato.anonymity.models import (
     check_people,
     count_values,
 )
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 
 def holds(model, values, table):

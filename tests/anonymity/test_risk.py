@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.risk import find_identifying_subsets, measure_risk
-from sfumato.errors import AnonymityError, SourceError
+from sfumato.core.errors import AnonymityError, SourceError
 
 TABLE = {"age": ["60+"] * 6 + ["20-60"] * 3 + ["0-20"], "weight": [2.0] * 6 + [10.0] * 3 + [0.5]}
 

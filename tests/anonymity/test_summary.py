@@ -19,7 +19,7 @@ from sfumato.anonymity.summary import (
     read_register,
     summarise,
 )
-from sfumato.errors import AnonymityError, SourceError
+from sfumato.core.errors import AnonymityError, SourceError
 
 PEOPLE = {
     "name": ["a", "b", "c", "d", "e", "f"],

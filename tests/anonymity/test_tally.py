@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.check import measure_anonymity
 from sfumato.anonymity.tally import tally_rows
-from sfumato.errors import SourceError
+from sfumato.core.errors import SourceError
 
 ROWS = st.lists(
     st.fixed_dictionaries(

@@ -21,7 +21,7 @@ from sfumato.attack import (
 )
 from sfumato.attack import matching as join_module
 from sfumato.attack.link import INTERNAL
-from sfumato.errors import SourceError
+from sfumato.core.errors import SourceError
 
 TINDER = {
     "birthday": ["06/07", "06/14", "06/12", "01/01", "05/08"],

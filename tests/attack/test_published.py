@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.attack import AttackError, open_published, read_text
-from sfumato.errors import SfumatoError, SourceError
+from sfumato.core.errors import SfumatoError, SourceError
 
 CSV = 'name;age;postcode\nAda;061;02138\n"Bo; B.";;1*\n'
 

@@ -15,22 +15,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
-from sfumato.engines import residuals as engine_residuals
-from sfumato.errors import RecipeError
-from sfumato.models import terms
-from sfumato.noise import add_noise
-from sfumato.questions import (
+from sfumato.core.engine import residuals as engine_residuals
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import (
     Measurement,
-    Residuals,
     request_cost,
     request_grid,
     request_sensitivity,
     request_size,
 )
-from sfumato.recipes import Additive, follow_recipe
+from sfumato.core.questions.residuals import Residuals
+from sfumato.models import terms
+from sfumato.noise import add_noise
+from sfumato.recipes import Additive
+from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.selection import RemainingBudget
-from sfumato.schema import parse_table
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, "xyz"[place % 3], place % 7) for place in range(300)]

@@ -20,7 +20,7 @@ from sfumato.audit.bounds import (
     upper_chance,
 )
 from sfumato.audit.layers import fit_law
-from sfumato.errors import AuditError
+from sfumato.core.errors import AuditError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
 
 

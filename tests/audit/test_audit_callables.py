@@ -12,7 +12,7 @@ from sfumato.audit import Audit, AuditError, audit, audit_one_run
 from sfumato.audit.blackbox import observe, stack_observations
 from sfumato.audit.callables import ProcessRunner, convert_table, list_pairs
 from sfumato.audit.specimens import SPECIMENS, half_scale, syncity_as_written
-from sfumato.errors import SourceError
+from sfumato.core.errors import SourceError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
 
 SURE = 1 - 1e-6

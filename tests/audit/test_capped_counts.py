@@ -17,12 +17,16 @@ import pytest
 import sfumato.noise
 from helpers.asking import cells, converse
 from sfumato.accounting import Cost
-from sfumato.engines import DuckDBEngine, counts
-from sfumato.errors import RecipeError
+from sfumato.core.engine import counts
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import cap_records, parse_table
+from sfumato.core.questions.choices import CapChoice
+from sfumato.core.questions.counts import CappedMarginal
+from sfumato.core.questions.measurement import Request
 from sfumato.noise import add_noise, exponential_choice
-from sfumato.questions import CapChoice, CappedMarginal, Request
-from sfumato.recipes import CappedCounts, Plan, Product
-from sfumato.schema import cap_records, parse_table
+from sfumato.recipes import CappedCounts
+from sfumato.recipes.base import Plan, Product
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -180,7 +184,7 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
         return original(describe(max_records=10**6), choice)
 
     original = counts.lost_query
-    monkeypatch.setattr("sfumato.engines.counts.lost_query", unbounded)
+    monkeypatch.setattr("sfumato.core.engine.counts.lost_query", unbounded)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch)
     two = record(tmp_path, table, CROWD, monkeypatch)
@@ -188,7 +192,7 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
 
 
 def test_counts_that_are_held_to_the_wrong_bound_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.engines.base.cap_records", lambda table, most: table)
+    monkeypatch.setattr("sfumato.core.engine.base.cap_records", lambda table, most: table)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch, index=2)
     two = record(tmp_path, table, CROWD, monkeypatch, index=2)

@@ -16,7 +16,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.engines import duckdb as engine_module
+from sfumato.core.engine import duckdb as engine_module
 from sfumato.noise import add_noise
 
 MAX_RECORDS = 4

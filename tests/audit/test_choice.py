@@ -16,11 +16,13 @@ import pytest
 
 from helpers.asking import converse
 from sfumato.accounting import Cost
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions import choices
+from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.counts import Queries
 from sfumato.noise import exponential_choice
-from sfumato.questions import Candidate, Choice, Chosen, Queries, choices
-from sfumato.recipes import Plan, Product
-from sfumato.schema import parse_table
+from sfumato.recipes.base import Plan, Product
 
 MAX_RECORDS = 4
 EPSILON = Fraction(1)

@@ -433,7 +433,7 @@ def test_rows_as_individuals(tmp_path, monkeypatch):
 def test_records_that_are_not_bounded_are_caught(tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from sfumato.engines import execute
+    from sfumato.statements import execute
 
     original = execute._bound_crowd
 

@@ -8,14 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.engines import DuckDBEngine
-from sfumato.engines import moments as engine_moments
-from sfumato.errors import RecipeError
+from sfumato.core.engine import moments as engine_moments
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement, request_cost, request_grid, request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.questions import Measurement, request_cost, request_grid, request_sensitivity
-from sfumato.recipes import Clusters, follow_recipe
+from sfumato.recipes import Clusters
 from sfumato.recipes import clusters as module
-from sfumato.schema import parse_table
+from sfumato.recipes.base import follow_recipe
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, place % 7) for place in range(60)]

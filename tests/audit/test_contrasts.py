@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.inference import Domain
 from sfumato.noise import add_noise
-from sfumato.questions import Marginal, request_cost, request_sensitivity
 from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.selection import Compression, calibrate
-from sfumato.schema import parse_table
 
 SIZES = {"a": 2, "b": 3}
 EVES = {

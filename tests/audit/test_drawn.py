@@ -13,9 +13,9 @@ from helpers.drawn import find_miscount, find_overdraft, watch_draws
 from helpers.exact import RECIPES, Exact
 from sfumato.accounting import Cost
 from sfumato.audit.noise_off import NoiseRequest
+from sfumato.core.questions.gradients import Gradients
 from sfumato.curator import conversation, describe_source, series, statements
 from sfumato.curator.draft import draft_privately
-from sfumato.questions import Gradients
 
 STATEMENTS = {
     "added": "COUNT(*), COUNT(DISTINCT person), SUM(debt), AVG(fare), CORR(fare, debt) FROM t",

@@ -17,12 +17,15 @@ import pytest
 
 from helpers.asking import answer_zeros
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine, duckdb
-from sfumato.errors import RecipeError
+from sfumato.core.engine import duckdb
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.noise import add_noise
-from sfumato.questions import Marginal, Measurement, request_grid
-from sfumato.recipes import Additive, Linear, Logistic, evaluation, find_part, follow_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes import Additive, Linear, Logistic, evaluation
+from sfumato.recipes.base import find_part, follow_recipe
 
 DELTA = Fraction(1, 10**6)
 random = np.random.default_rng(12)

@@ -18,13 +18,15 @@ import sfumato as sf
 from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Cost
-from sfumato.engines import DuckDBEngine
-from sfumato.engines import duckdb as engine_module
+from sfumato.core.engine import duckdb as engine_module
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import OccupiedCells
+from sfumato.core.questions.measurement import Measurement, Request
 from sfumato.noise import add_sparse_noise
-from sfumato.questions import Measurement, OccupiedCells, Request
-from sfumato.recipes import FieldGroups, Plan, Product, field_groups
-from sfumato.release import pack_measurements
-from sfumato.schema import parse_table
+from sfumato.recipes import FieldGroups, field_groups
+from sfumato.recipes.base import Plan, Product
+from sfumato.release.files import pack_measurements
 
 MAX_RECORDS = 4
 EPSILON = Fraction(7, 10)

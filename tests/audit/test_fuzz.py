@@ -47,8 +47,8 @@ def test_control_half_the_noise_is_noticed(monkeypatch):
 
 @pytest.mark.slow
 def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
-    from sfumato.engines import DuckDBEngine
-    from sfumato.errors import SourceError
+    from sfumato.core.engine.duckdb import DuckDBEngine
+    from sfumato.core.errors import SourceError
 
     original = DuckDBEngine.aggregate
 

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.questions import Marginal, Queries, request_cost, request_sensitivity
 from sfumato.recipes.selection import calibrate
-from sfumato.schema import parse_table
 
 SIGNS = Queries(
     cells=9,

@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.questions import request_sensitivity
-from sfumato.recipes import Hierarchy, follow_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes import Hierarchy
+from sfumato.recipes.base import follow_recipe
 
 DELTA = Fraction(1, 10**6)
 TREE = [["a", "above"], *([place, f"n{place % 3}"] for place in range(12))]

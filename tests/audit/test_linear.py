@@ -16,14 +16,15 @@ import pytest
 
 from helpers.asking import answer_zeros
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.models import design as model_design
 from sfumato.noise import add_noise
-from sfumato.questions import request_cost, request_sensitivity
-from sfumato.recipes import Linear, Logistic, follow_recipe
+from sfumato.recipes import Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes.base import follow_recipe
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, "xy"[place % 2], place % 7) for place in range(60)]

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.asking import converse
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError
-from sfumato.questions import CappedMarginal, Queries
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import CappedMarginal, Queries
 from sfumato.recipes import Map
 from sfumato.recipes import map as map_module
-from sfumato.schema import parse_table
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -132,7 +132,7 @@ def test_every_part_is_reached(tmp_path, monkeypatch):
 
 
 def test_counts_that_are_held_to_the_wrong_bound_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.engines.base.cap_records", lambda table, most: table)
+    monkeypatch.setattr("sfumato.core.engine.base.cap_records", lambda table, most: table)
     table = describe()
     one, two = (record(tmp_path, table, CROWD + each, monkeypatch, index=2) for each in (HEAVY, []))
     assert losses(one, two)[2:] == [2 * part for part in allow(table)[2:]]

@@ -12,21 +12,17 @@ import pytest
 from helpers.cli import invoke
 from sfumato.accounting import Budget, Spent, admits
 from sfumato.audit.noise_off import RecordingNoise
-from sfumato.engines import DuckDBEngine
-from sfumato.engines.gradients import TrueRecords
-from sfumato.errors import RecipeError
-from sfumato.noise import choice, poisson_sample
-from sfumato.questions import (
-    GRADIENT_GRID,
-    Gradients,
-    Measurement,
-    request_grid,
-    request_sensitivity,
-    request_size,
-)
-from sfumato.recipes import Network, follow_recipe
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.engine.gradients import TrueRecords
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import choice
+from sfumato.core.questions.gradients import GRADIENT_GRID, Gradients
+from sfumato.core.questions.measurement import Measurement, request_grid, request_sensitivity, request_size
+from sfumato.noise import poisson_sample
+from sfumato.recipes import Network
 from sfumato.recipes import network as network_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes.base import follow_recipe
 
 DELTA = Fraction(1, 10**5)
 CROWD = [(f"c{place}", place % 11, "xy"[place % 2], place % 3) for place in range(40)]

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.questions import request_cost, request_sensitivity
-from sfumato.recipes import Quantiles, follow_recipe
+from sfumato.recipes import Quantiles
 from sfumato.recipes import quantiles as module
-from sfumato.schema import parse_table
+from sfumato.recipes.base import follow_recipe
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 64, "xy"[place % 2]) for place in range(90)]

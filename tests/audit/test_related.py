@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.questions import Marginal, request_cost, request_sensitivity
 from sfumato.recipes import Related
 from sfumato.recipes.selection import calibrate
-from sfumato.schema import parse_table
 
 DELTA = Fraction(1, 10**6)
 HOMES = {f"h{place}": [(place % 3,)] for place in range(20)}

@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.accounting.parallel import SpentByPeriod
-from sfumato.engines import DuckDBEngine, sealed
-from sfumato.questions import CapChoice, CappedMarginal, IndividualCounts, Marginal, OccupiedCells
+from sfumato.core.cost.parallel import SpentByPeriod
+from sfumato.core.engine import sealed
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.questions.choices import CapChoice
+from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, OccupiedCells
 from sfumato.recipes import CellCounts
 
 PROJECT = """

@@ -12,12 +12,12 @@ from sfumato.accounting import mu_to_delta
 from sfumato.audit.neighbours import list_individuals
 from sfumato.audit.noise_off import RecordingNoise, compare_neighbours
 from sfumato.audit.targets import Harness, RecipeTarget
+from sfumato.core.engine import duckdb as engine
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.project import read_project
+from sfumato.core.questions.series import RunningSums
 from sfumato.curator import Curator
-from sfumato.engines import duckdb as engine
-from sfumato.errors import RecipeError
-from sfumato.questions import RunningSums
 from sfumato.recipes import Running
-from sfumato.schema import read_project
 
 PERIODS = 6
 PROJECT = """

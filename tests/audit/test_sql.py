@@ -18,9 +18,9 @@ import pytest
 import sfumato as sf
 import sfumato.noise
 from sfumato.accounting import Allowance
+from sfumato.core.errors import ChargeKept
 from sfumato.curator import draws, statements
-from sfumato.engines import execute
-from sfumato.errors import ChargeKept
+from sfumato.statements import execute
 
 MAX_RECORDS = 4
 PROJECT = """
@@ -496,7 +496,7 @@ def test_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("careless", [False, True])
 def test_keys_that_others_hold_take_nothing_from_them(tmp_path, monkeypatch, careless):
-    from sfumato.engines import chain
+    from sfumato.core.engine import chain
 
     original = chain._Holders.find
 
@@ -656,7 +656,7 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
 
 
 def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    from sfumato.engines import duckdb as engine
+    from sfumato.core.engine import duckdb as engine
 
     monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
     monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)

@@ -18,11 +18,12 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.specimens import UserCountsAsWritten
-from sfumato.engines import DuckDBEngine, bounded
+from sfumato.core.engine import bounded
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions import measurement as measurement_module
+from sfumato.core.questions.measurement import Measurement, request_cost
 from sfumato.noise import add_noise
-from sfumato.questions import Measurement, request_cost
-from sfumato.questions import measurement as measurement_module
-from sfumato.schema import parse_table
 
 MAX_CELLS = 4
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
@@ -155,7 +156,7 @@ def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
         loose = replace(request, max_cells=10**9)
         return original(connection, table, loose)
 
-    monkeypatch.setattr("sfumato.engines.duckdb.count_individuals", unbounded)
+    monkeypatch.setattr("sfumato.core.engine.duckdb.count_individuals", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["one cell too many"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)

@@ -21,7 +21,7 @@ from helpers.cli import invoke
 from sfumato.anonymity import METHODS
 from sfumato.anonymity.summary import INTERNAL
 from sfumato.attack import invent_town
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 DOOR = sys.modules["sfumato.anonymity.anonymize"]
 NOT_DP = "k-anonymity, not differential privacy"

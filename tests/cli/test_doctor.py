@@ -6,8 +6,8 @@ import pytest
 
 from helpers.cli import run_main
 from helpers.projects import project_text
-from sfumato.engines.encode import hide_failures
-from sfumato.errors import SchemaError, SourceError
+from sfumato.core.engine.encode import hide_failures
+from sfumato.core.errors import SchemaError, SourceError
 
 PROJECT = project_text(
     {

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.cli import invoke
 from helpers.projects import project_text
-from sfumato.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
+from sfumato.core.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
 
 PROJECT = project_text(
     {

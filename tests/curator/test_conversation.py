@@ -18,23 +18,16 @@ import sfumato as sf
 import sfumato.noise
 from helpers.asking import converse
 from sfumato.accounting import Cost, Spent, add_costs
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import ChargeKept
-from sfumato.questions import (
-    Candidate,
-    Choice,
-    Chosen,
-    Marginal,
-    Measurement,
-    NormChoice,
-    Request,
-    ask_cost,
-    choices,
-    measure_distance,
-)
-from sfumato.recipes import Plan, Product, follow_recipe
-from sfumato.release import append_answers
-from sfumato.schema import parse_table, read_project
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import ChargeKept
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions import choices
+from sfumato.core.questions.choices import Candidate, Choice, Chosen, NormChoice, measure_distance
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost
+from sfumato.recipes.base import Plan, Product, follow_recipe
+from sfumato.release.files import append_answers
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
 
 PROJECT = """
 [budget]

@@ -12,8 +12,8 @@ from helpers.asking import Stub
 from helpers.fitted_recipe import Fitted
 from helpers.projects import write_project
 from sfumato.accounting import Ledger
-from sfumato.curator.door import Bill, Charged
-from sfumato.errors import ChargeKept, LedgerError
+from sfumato.core.door import Bill, Charged
+from sfumato.core.errors import ChargeKept, LedgerError
 
 
 def make_charge():

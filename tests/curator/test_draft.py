@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import Spent, add_costs, admits
+from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.facts.project import parse_project
 from sfumato.curator import Curator, describe_source
 from sfumato.curator.draft import draft_privately, read_public_profile
-from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.schema import draft_project, parse_project
+from sfumato.drafts.draft import draft_project
 
 SIZE = 3000
 

@@ -8,8 +8,8 @@ from helpers.asking import Stub
 from helpers.drawn import watch_draws
 from helpers.projects import open_rows
 from sfumato.accounting import Cost
-from sfumato.curator.door import Bill, Charged
-from sfumato.errors import ChargeKept, LedgerError
+from sfumato.core.door import Bill, Charged
+from sfumato.core.errors import ChargeKept, LedgerError
 
 COST = Cost(kind="laplace", scale=Fraction(4), sensitivity=Fraction(2))
 

@@ -13,8 +13,8 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato import curator as curator_module
-from sfumato.engines import DuckDBEngine
-from sfumato.tables import write
+from sfumato.core import files as write
+from sfumato.core.engine.duckdb import DuckDBEngine
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 

@@ -10,11 +10,11 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator, released
 from sfumato.curator.reuse import StoredQuestions
-from sfumato.errors import UnsupportedQuery
 from sfumato.recipes import Adaptive, CappedCounts, CellCounts, UserCounts
-from sfumato.schema import read_project
 from sfumato.sql.plan import NoisyAggregates
 
 COLUMNS = {

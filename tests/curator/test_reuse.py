@@ -10,10 +10,10 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator, statements
 from sfumato.curator.reuse import StoredQuestions
 from sfumato.curator.statements import Desk
-from sfumato.schema import read_project
 from sfumato.sql import question, reuse
 from sfumato.sql.aggregates import Key, Measure
 from sfumato.sql.laws import NoisePart, part_widths, sum_width

@@ -16,11 +16,12 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.core.errors import ChargeKept, SourceError
+from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.curator import conversation
-from sfumato.errors import ChargeKept, SourceError
-from sfumato.questions import request_sensitivity
-from sfumato.recipes import Additive, Linear, Logistic, Plan
+from sfumato.recipes import Additive, Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
+from sfumato.recipes.base import Plan
 
 # How many steps it takes depends on the noise.
 pytestmark = pytest.mark.usefixtures("seeded_noise")

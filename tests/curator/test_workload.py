@@ -10,7 +10,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.accounting import Cost, Ledger, admits
-from sfumato.schema.part import Window
+from sfumato.core.facts.part import Window
 from sfumato.sql.workload import divide_epsilon
 
 COLUMNS = {

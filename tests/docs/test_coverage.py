@@ -10,12 +10,12 @@ import pytest
 import typer.main
 
 import sfumato as sf
-from sfumato import errors
 from sfumato.cli import app
+from sfumato.core import errors
+from sfumato.core.facts import column as column_module
+from sfumato.core.facts import table as table_module
+from sfumato.core.facts.project import parse_project
 from sfumato.recipes.files import RECIPES, find_recipe
-from sfumato.schema import column as column_module
-from sfumato.schema import parse_project
-from sfumato.schema import table as table_module
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.main.get_command(app).commands

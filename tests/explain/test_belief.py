@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.errors import RecipeError
-from sfumato.explain import (
+from sfumato.core.errors import RecipeError
+from sfumato.explain.explanation import explain_guarantee
+from sfumato.explain.guarantee import (
     Guarantee,
     belief_bounds,
     best_guess,
-    explain_guarantee,
     largest_detection,
     posterior_after,
     randomised_epsilon,

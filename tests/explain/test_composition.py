@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.helpers.cli import invoke as run
 
 from sfumato.accounting import gaussian_epsilon
-from sfumato.errors import RecipeError
-from sfumato.explain import Guarantee, compare_compositions, compose_optimal, describe_compositions
+from sfumato.core.errors import RecipeError
 from sfumato.explain import composition as module
+from sfumato.explain.composition import compare_compositions, compose_optimal, describe_compositions
+from sfumato.explain.guarantee import Guarantee
 
 
 def compare(epsilon, times, *, delta=1e-6, own=0):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.posterior import Total, largest_power
-from sfumato.accounting.powers import concentrated_powers
-from sfumato.errors import RecipeError
-from sfumato.explain import Guarantee, largest_detection, least_missed
+from sfumato.core.errors import RecipeError
+from sfumato.explain.guarantee import Guarantee, largest_detection, least_missed
+from sfumato.explain.posterior import Total, largest_power
+from sfumato.explain.powers import concentrated_powers
 
 RATES = (1e-6, 0.001, 0.01, 0.05, 0.2, 0.5, 0.9, 0.999)
 NORMAL = NormalDist()

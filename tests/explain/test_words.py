@@ -5,7 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.explain import Guarantee, describe_explanation, draw_explanation, explain_guarantee
+from sfumato.explain.explanation import describe_explanation, explain_guarantee
+from sfumato.explain.guarantee import Guarantee
+from sfumato.explain.picture import draw_explanation
 from sfumato.pages.words import at_least, at_most
 
 GUARANTEES = [

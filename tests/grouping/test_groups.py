@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.grouping import find_groups
 from sfumato.grouping.groups import Noise, spread_counts
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
 from sfumato.grouping import encode_described, encode_values, read_columns
 from sfumato.grouping.public import BINS
-from sfumato.schema import parse_table
 
 TABLE = parse_table(
     "t",

@@ -10,10 +10,11 @@ import pyarrow.csv as pc
 import pytest
 
 from helpers.cli import invoke
+from sfumato.core.facts.column import parse_column
+from sfumato.core.facts.rules import parse_impossible, parse_rule
+from sfumato.core.facts.table import parse_table
 from sfumato.grouping import draft_rules, find_rules
 from sfumato.grouping.rules import MOST_RULES
-from sfumato.schema import parse_column, parse_table
-from sfumato.schema.rules import parse_impossible, parse_rule
 
 COLUMNS = {
     "county": {"values": [f"c{place}" for place in range(12)]},

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from sfumato.core.door import Bill, Charged
+from sfumato.core.questions.counts import Marginal, OccupiedCells
+from sfumato.core.questions.measurement import Measurement, request_grid, request_size
 from sfumato.curator.conversation import Conversation
-from sfumato.curator.door import Bill, Charged
-from sfumato.questions import Marginal, Measurement, OccupiedCells, request_grid, request_size
 
 
 def cells(marginals, occupied=()):

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.schema import parse_project
+from sfumato.core.facts.project import parse_project
 from sfumato.serve.catalog import Catalog
 
 FOLDER = Path(__file__).resolve().parents[1] / "serve" / "catalog" / "queries"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli import app, main
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
 SOURCE = str(Path(sfumato.__file__).parents[1])

@@ -8,13 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from sfumato.core.engine.encode import connect
+from sfumato.core.errors import SfumatoError
+from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import Desk
-from sfumato.engines import execute
-from sfumato.engines.encode import connect
-from sfumato.errors import SfumatoError
-from sfumato.schema import parse_project
 from sfumato.sql.rows import selects_rows
 from sfumato.sql.statement import read_statement
+from sfumato.statements import execute
 
 NAN, INF = float("nan"), float("inf")
 TEXTS = [

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from unittest import mock
 
 from sfumato.accounting import Cost, Ledger
-from sfumato.accounting.parallel import Allowance
 from sfumato.audit.noise_off import NoiseRequest, RecordingNoise
+from sfumato.core.cost.parallel import Allowance
 from sfumato.curator import statements
 from sfumato.recipes.base import find_part
 

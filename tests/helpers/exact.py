@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from helpers.drawn import watch_draws
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
 from sfumato.recipes.files import parse_recipe
-from sfumato.schema import read_project
 
 COLUMNS = """
 [tables.{name}.columns.region]

@@ -7,11 +7,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
+from sfumato.core.questions.counts import ClippedMarginal, Marginal
+from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.questions import ClippedMarginal, Marginal, Request, request_sensitivity
-from sfumato.recipes import Plan, Product
+from sfumato.recipes.base import Plan, Product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,10 @@ import sfumato as sf
 from helpers import nasty_tables as nasty
 from sfumato.audit.noise_off import NoiseRequest, RecordingNoise, find_excess, measure_difference
 from sfumato.audit.targets import RecipeTarget
+from sfumato.core.errors import SfumatoError
+from sfumato.core.exact import parse_positive
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
-from sfumato.errors import SfumatoError
-from sfumato.exact import parse_positive
-from sfumato.schema import read_project
 
 TOLD = 2**40
 # fmt: off

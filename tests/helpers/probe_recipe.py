@@ -12,16 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.accounting import Cost
-from sfumato.questions import (
-    Candidate,
-    Choice,
-    ClippedMarginal,
-    Marginal,
-    NormChoice,
-    Request,
-    request_sensitivity,
-)
-from sfumato.recipes import Plan, Product
+from sfumato.core.questions.choices import Candidate, Choice, NormChoice
+from sfumato.core.questions.counts import ClippedMarginal, Marginal
+from sfumato.core.questions.measurement import Request, request_sensitivity
+from sfumato.recipes.base import Plan, Product
 from sfumato.recipes.files import RECIPES
 
 MARGINALS = (("region",), ("month",))

@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 from scipy.special import chdtrc
 
-from sfumato.noise.entropy import KeyStream
+from sfumato.core.noise.entropy import KeyStream
 
 
 class SeededSource:

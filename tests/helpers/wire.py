@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sfumato.errors import BudgetExceeded, UnsupportedQuery
+from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.serve.results import Column, Result
 from sfumato.serve.service import CALLER
 from sfumato.serve.state import make_verifier

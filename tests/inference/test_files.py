@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato import ReleaseError
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.inference import Domain, Measurement, Model, build_tree, estimate
 from sfumato.inference.files import pack_model, quantise, unpack_models
 

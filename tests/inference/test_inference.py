@@ -10,7 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.inference import (
     Domain,
     Growth,

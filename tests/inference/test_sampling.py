@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.inference import Domain, Measurement, Model, build_tree, estimate
 
 SEEDS = range(5)

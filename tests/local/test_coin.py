@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import CoinResponse, coin_response, estimate_coin, posterior
 
 CHANCES = st.fractions(0, 1, max_denominator=50)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.local import (
     CoinResponse,
     DuchiMean,

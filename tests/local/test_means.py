@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean, make_mechanism, read_mechanism
 from sfumato.local.draws import WORDS
 from sfumato.local.means import STEPS, check_numbers

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato.local as local
-from sfumato.errors import RecipeError, SchemaError, SfumatoError
+from sfumato.core.errors import RecipeError, SchemaError, SfumatoError
 from sfumato.local import (
     HadamardResponse,
     LocalHashing,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.local import (
     RandomizedResponse,
     choose_mechanism,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import Rappor, RapporMemory, read_mechanism
 from sfumato.local.rappor import _design, _places
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 from sfumato.metrics import INTERNAL, compare_tables, encode_pair
 from sfumato.metrics.classifiers import area_under_curve, fit_logistic, predict
 from sfumato.metrics.columns import pack_codes

@@ -11,9 +11,10 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import parse_table
 from sfumato.metrics import compare_tables, encode_pair
-from sfumato.schema import parse_table, read_project
 
 SPEC = {
     "source": "t.parquet",

@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 from sfumato.metrics import k_marginal, match3, taxi
 from sfumato.metrics.match3 import draw_conjunctions, draw_triples, measure_cities
 from sfumato.metrics.scoring import score_records

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sfumato.errors import MetricError, SfumatoError, SourceError
+from sfumato.core.errors import MetricError, SfumatoError, SourceError
 from sfumato.metrics import pie_chart
 from sfumato.metrics.pie import log2
 

@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from sfumato.core.facts.table import parse_table
 from sfumato.metrics import compare_tables, encode_pair, k_marginal, match3, taxi
 from sfumato.metrics.columns import read_side
 from sfumato.metrics.compare import SHARES
 from sfumato.metrics.match3 import measure_cities
 from sfumato.metrics.scoring import score_pies
-from sfumato.schema import parse_table
 
 pytestmark = pytest.mark.shared
 

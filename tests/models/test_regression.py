@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from sfumato.core.facts.column import parse_column
 from sfumato.models.regression import read_regression
-from sfumato.schema import parse_column
 
 COLUMNS = {
     "age": parse_column("age", {"range": [20, 60], "missing_label": "unknown"}),

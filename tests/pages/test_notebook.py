@@ -8,7 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.pages.notebook import MOST_ROWS, render_card, render_table
 from sfumato.pages.render import Page
-from sfumato.report import build_report
+from sfumato.report.page import build_report
 
 EVIL = "<script>alert(1)</script>"
 

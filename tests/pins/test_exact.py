@@ -21,7 +21,7 @@ from llvmlite.binding import get_host_cpu_name
 
 from helpers.drawn import find_overdraft
 from helpers.exact import RECIPES, Exact, list_asked, name_recipe
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
 
 PINS = Path(__file__).with_name("exact.json")
 CPU = get_host_cpu_name()

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.measurement import Measurement, ask_cost, request_size
 from sfumato.inference import Domain, unpack_models
-from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost, request_size
 from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.adaptive import all_subsets, close_downwards
 from sfumato.recipes.selection import RemainingBudget
-from sfumato.schema import parse_table, read_project
 
 PAIRS = [{"columns": ["b", "a"], "weight": 5}, {"columns": ["a", "c"]}]
 

@@ -16,23 +16,17 @@ import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import project_text, write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import Chosen, NormChoice
+from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal
+from sfumato.core.questions.measurement import Measurement, ask_cost, request_grid, request_size
 from sfumato.inference.shrinkage import shrink_counts
-from sfumato.questions import (
-    Chosen,
-    ClippedMarginal,
-    IndividualCounts,
-    Marginal,
-    Measurement,
-    NormChoice,
-    ask_cost,
-    request_grid,
-    request_size,
-)
-from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
+from sfumato.recipes import AdaptiveGrid, parse_recipe, read_recipe
+from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.granularity import GRID
-from sfumato.schema import parse_table, read_project
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
 OUTER = [["region", "month"], ["region", "age"]]

@@ -11,11 +11,12 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.accounting import Spent, add_costs
-from sfumato.questions import Request, ask_cost
-from sfumato.recipes import Additive, follow_recipe
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Request, ask_cost
+from sfumato.recipes import Additive
 from sfumato.recipes.additive import find_family
+from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.selection import RemainingBudget
-from sfumato.schema import parse_table
 
 DELTA = Fraction(1, 10**6)
 COLUMNS = {
@@ -129,7 +130,8 @@ class Answers:
         self.table, self.size, self.asked = table, size, []
 
     def __call__(self, asks):
-        from sfumato.questions import Marginal, Measurement, request_grid, request_size
+        from sfumato.core.questions.counts import Marginal
+        from sfumato.core.questions.measurement import Measurement, request_grid, request_size
 
         given = []
         for ask in asks:

@@ -13,12 +13,13 @@ import sfumato as sf
 import sfumato.noise
 from helpers.projects import write_project
 from sfumato.accounting import Allowance
-from sfumato.errors import RecipeError, VerificationFailed
-from sfumato.questions import Chosen, ask_cost
+from sfumato.core.errors import RecipeError, VerificationFailed
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import Chosen
+from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts
-from sfumato.release import PackedAnswers, split_answers
 from sfumato.release.certificate import pack_json
-from sfumato.schema import parse_table
+from sfumato.release.files import PackedAnswers, split_answers
 
 SPEC = {
     "source": "t.parquet",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.questions import Measurement
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement
 from sfumato.recipes import parse_recipe
 from sfumato.recipes.cell_counts import finish_counts
-from sfumato.schema import parse_table
 
 TABLE = {
     "source": "t.parquet",

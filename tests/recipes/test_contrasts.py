@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import Choice, Chosen
+from sfumato.core.questions.measurement import Measurement as Answered
+from sfumato.core.questions.measurement import Request, ask_cost, request_grid
 from sfumato.inference import Domain, Measurement, estimate
-from sfumato.questions import Choice, Chosen, Request, ask_cost, request_grid
-from sfumato.questions import Measurement as Answered
-from sfumato.recipes import Adaptive, follow_recipe
+from sfumato.recipes import Adaptive
+from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.contrasts import count_told, take_contrasts
 from sfumato.recipes.selection import Compression
-from sfumato.schema import parse_table
 
 NAMES = ("a", "b", "c")
 

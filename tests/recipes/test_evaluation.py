@@ -10,10 +10,10 @@ import pytest
 import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
-from sfumato.engines import DuckDBEngine
-from sfumato.questions import Outcomes
-from sfumato.recipes import find_part
-from sfumato.schema import parse_table
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.outcomes import Outcomes
+from sfumato.recipes.base import find_part
 
 COLUMNS = {
     "a": {"range": [0, 9]},

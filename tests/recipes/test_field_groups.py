@@ -18,12 +18,12 @@ import sfumato.noise
 from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError, SchemaError, VerificationFailed
-from sfumato.questions import request_cost
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import request_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.release.certificate import pack_json
-from sfumato.schema import parse_table
 
 SPEC = {
     "source": "t.parquet",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.questions.counts import Queries
 from sfumato.inference import Domain
-from sfumato.questions import Queries
 from sfumato.recipes.granularity import GRID, Blocks, Pool, expand_blocks
 
 

@@ -8,12 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from sfumato.core.facts.column import parse_column
+from sfumato.core.facts.project import read_project
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.inference import Domain
-from sfumato.questions import ask_cost, request_sensitivity
-from sfumato.recipes import Adaptive, Tree, parse_record
+from sfumato.recipes import Adaptive, Tree
+from sfumato.recipes.files import parse_record
 from sfumato.recipes.guide import TESTING, _find_edges, _weigh_trust
 from sfumato.recipes.public import encode_public
-from sfumato.schema import parse_column, read_project
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 SIZES = {"a": 12, "b": 12, "c": 12, "d": 4}

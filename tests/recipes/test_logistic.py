@@ -106,8 +106,8 @@ def test_one_label_of_several_is_positive(lay_out):
 
 
 def test_all_steps_cost_what_was_charged(lay_out):
-    from sfumato.questions import ask_cost
-    from sfumato.schema import read_project
+    from sfumato.core.facts.project import read_project
+    from sfumato.core.questions.measurement import ask_cost
 
     project = lay_out(make_people(500), columns=COLUMNS)
     release = sf.open(project).release(

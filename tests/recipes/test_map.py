@@ -16,12 +16,12 @@ import sfumato as sf
 import sfumato.noise
 from helpers.projects import write_project
 from sfumato.accounting import Allowance
-from sfumato.errors import RecipeError, SfumatoError, VerificationFailed
-from sfumato.questions import ask_cost
+from sfumato.core.errors import RecipeError, SfumatoError, VerificationFailed
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts, Map, parse_recipe
 from sfumato.recipes.map import CELLS, KINDS
-from sfumato.report import build_report
-from sfumato.schema import parse_table
+from sfumato.report.page import build_report
 
 SPEC = {
     "source": "t.parquet",

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.errors import RecipeError, ReleaseError, SourceError
+from sfumato.core.errors import RecipeError, ReleaseError, SourceError
 from sfumato.learn import Network, NetworkPredictor, open_model, parse_model
 
 COLUMNS = {

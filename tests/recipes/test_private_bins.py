@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.questions import ask_cost
-from sfumato.recipes import Adaptive, Tree, parse_record
+from sfumato.core.facts.project import read_project
+from sfumato.core.questions.measurement import ask_cost
+from sfumato.recipes import Adaptive, Tree
+from sfumato.recipes.files import parse_record
 from sfumato.recipes.private_bins import fine_edges, join_cells
-from sfumato.schema import read_project
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 COLUMNS = """

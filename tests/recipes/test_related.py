@@ -10,13 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.engines import DuckDBEngine
-from sfumato.errors import RecipeError, SchemaError, SourceError
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import RecipeError, SchemaError, SourceError
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import Table
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import request_cost
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.conditional import Conditional
-from sfumato.questions import Marginal, request_cost
 from sfumato.recipes import Related
-from sfumato.schema import Table, read_project
 
 PROJECT = """
 [budget]

@@ -8,9 +8,10 @@ import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
+from sfumato.core.facts.project import parse_project
+from sfumato.core.facts.table import parse_table, table_spec
 from sfumato.metrics import encode_pair
 from sfumato.recipes import CellCounts, Running
-from sfumato.schema import parse_project, parse_table, table_spec
 
 PROJECT = """
 [budget]

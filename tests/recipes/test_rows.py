@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.facts.table import parse_table, table_spec
 from sfumato.inference.model import assign_identifiers
 from sfumato.recipes.base import released_names
 from sfumato.recipes.public import public_identifiers, public_values, read_public
 from sfumato.recipes.rows import build_rows, model_domain
-from sfumato.schema import parse_table, table_spec
 
 COLUMNS = {
     "place": {"values": ["n", "s"]},

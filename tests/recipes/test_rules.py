@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.facts.table import parse_table, table_spec
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Tree
 from sfumato.recipes.repair import check_rules, draw_obeying
 from sfumato.recipes.rows import build_rows, describe_bins
 from sfumato.recipes.rules import active_rules, find_zeros, mask_rule
-from sfumato.schema import parse_table, table_spec
 
 COLUMNS = {
     "age": {"bins": [0, 3, 10, 20, 40, 80]},

@@ -11,9 +11,9 @@ from tests.helpers.cli import invoke
 
 import sfumato as sf
 from sfumato import noise as system_noise
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
 from sfumato.recipes import Running
-from sfumato.schema import read_project
 
 PROJECT = """
 [budget]

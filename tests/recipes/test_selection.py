@@ -15,19 +15,13 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import Choice, Chosen
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost, request_grid, request_size
 from sfumato.inference import Model, unpack_models
-from sfumato.questions import (
-    Choice,
-    Chosen,
-    Measurement,
-    Request,
-    ask_cost,
-    request_grid,
-    request_size,
-)
-from sfumato.recipes import Adaptive, Tree, follow_recipe, parse_recipe
+from sfumato.recipes import Adaptive, Tree, parse_recipe
+from sfumato.recipes.base import follow_recipe
 from sfumato.release.certificate import pack_json
-from sfumato.schema import parse_table
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 UNITS = {

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from sfumato.core.facts.project import read_project
+from sfumato.core.questions.choices import Chosen
+from sfumato.core.questions.measurement import Measurement, ask_cost
 from sfumato.inference import unpack_models
-from sfumato.questions import Chosen, Measurement, ask_cost
 from sfumato.recipes import Tree
-from sfumato.schema import read_project
 
 CHAIN = "".join(f"[tables.t.columns.{name}]\nrange = [0, 3]\n" for name in "vwxyz")
 

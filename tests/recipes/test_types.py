@@ -12,13 +12,16 @@ import pytest
 
 import sfumato as sf
 from sfumato.accounting import Ledger
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.column import column_spec
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import parse_table
 from sfumato.metrics.encode import encode_pair
 from sfumato.metrics.released import code_released
-from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree, parse_record
+from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree
+from sfumato.recipes.files import parse_record
 from sfumato.recipes.rows import build_rows, find_types
 from sfumato.report.fields import encode_column, read_fields
-from sfumato.schema import column_spec, parse_table, read_project
 
 PERIODS = {
     "year": {"from": "visited", "period": "year", "range": [2023, 2024]},

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.engines import DuckDBEngine
-from sfumato.questions import Marginal
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Marginal
 from sfumato.recipes import CellCounts, Running
-from sfumato.schema import parse_table
 
 PROJECT = """
 [budget]

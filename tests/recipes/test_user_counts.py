@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.questions import Measurement
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement
 from sfumato.recipes import parse_recipe, read_recipe
 from sfumato.recipes.files import RECIPES
 from sfumato.recipes.user_counts import list_questions, read_asked, read_occurring
-from sfumato.schema import parse_table
 
 REGIONS = ["a", "b", "c"]
 COLUMNS = {"region": {"values": REGIONS}, "month": {"range": [1, 12]}}

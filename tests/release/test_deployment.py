@@ -8,9 +8,9 @@ import pytest
 
 import sfumato as sf
 from helpers.cli import run_main
+from sfumato.core.facts.project import parse_project
 from sfumato.curator import Curator
 from sfumato.release.deployment import OPEN, describe_deployment, write_checklist
-from sfumato.schema import parse_project
 
 
 @pytest.fixture(scope="module")

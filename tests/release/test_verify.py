@@ -9,8 +9,8 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.release import pack_measurements
 from sfumato.release.certificate import pack_json
+from sfumato.release.files import pack_measurements
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -180,7 +180,7 @@ def test_invented_measurements_are_not_the_recorded_answer(out, project):
 
     import numpy as np
 
-    from sfumato.release import repeat_release
+    from sfumato.release.release import repeat_release
 
     curator = sf.open(project)
     honest = curator.release(RECIPE, epsilon=[1, 2])

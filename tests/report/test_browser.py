@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from sfumato.report import build_report
+from sfumato.report.page import build_report
 
 WIDTHS = (360, 1280)
 

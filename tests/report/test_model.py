@@ -7,7 +7,7 @@ import pytest
 import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
-from sfumato.report import build_model_report, has_model
+from sfumato.report.model import build_model_report, has_model
 
 COLUMNS = {"a": {"range": [0, 9]}, "b": {"values": ["<x>", "y"]}, "y": {"values": ["no", "yes"]}}
 

@@ -11,8 +11,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.accounting import Budget, Cost, Ledger
-from sfumato.errors import RecipeError, ReleaseError, VerificationFailed
-from sfumato.report import build_report
+from sfumato.core.errors import RecipeError, ReleaseError, VerificationFailed
+from sfumato.report.page import build_report
 from sfumato.report.sections import SECTIONS
 
 LIMIT = 1_000_000

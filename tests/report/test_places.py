@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from helpers.browser import find_browser
+from sfumato.core.errors import RecipeError
 from sfumato.demo import City, neighbourhood_names, simulate_map
-from sfumato.errors import RecipeError
 from sfumato.pages.svg import step_of
 from sfumato.pages.words import MINUS
-from sfumato.report import build_report, read_geography
 from sfumato.report.estimates import Estimate, estimate_counts, judge_signal
 from sfumato.report.facts import read_facts
+from sfumato.report.geography import read_geography
+from sfumato.report.page import build_report
 from sfumato.report.places import _compare_places
 
 LIMIT = 1_000_000

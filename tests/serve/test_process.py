@@ -32,16 +32,16 @@ COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
 # The process dies by itself when it has charged and is about to read.
 DIES = """
 import os, signal
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
 def aggregate(self, *args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 DuckDBEngine.aggregate = aggregate
-import sfumato.engines.project as module
+import sfumato.servers.project as module
 module.ProjectEngine.aggregate = aggregate
 """
 SLOW = """
 import time
-import sfumato.engines.project as module
+import sfumato.servers.project as module
 plain = module.ProjectEngine.aggregate
 def aggregate(self, *args, **options):
     time.sleep(2)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.errors import (
+from sfumato.core.errors import (
     AccessDenied,
     ApprovalNeeded,
     BudgetExceeded,

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from sfumato.errors import AccessDenied, LedgerError
+from sfumato.core.errors import AccessDenied, LedgerError
 from sfumato.serve.clock import next_reply
 from sfumato.serve.state import State, make_verifier
 

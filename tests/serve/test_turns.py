@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.errors import TooManyRequests
+from sfumato.core.errors import TooManyRequests
 from sfumato.serve.state import User
 from sfumato.serve.turns import Turns
 

@@ -11,9 +11,9 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.core.facts.column import parse_ranges
+from sfumato.core.facts.domain import Bins
 from sfumato.recipes import FieldGroups
-from sfumato.schema import Bins
-from sfumato.schema.column import parse_ranges
 
 pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("seeded_noise")]
 

@@ -9,9 +9,9 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.core.facts.domain import Bins, IntegerRange, Values
+from sfumato.core.facts.project import read_project
 from sfumato.recipes import Adaptive, Tree
-from sfumato.schema import Bins, read_project
-from sfumato.schema.domain import IntegerRange, Values
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.usefixtures("seeded_noise")]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 
 MUCH = 100_000
 

@@ -264,7 +264,7 @@ def test_what_is_answered_is_answered_alike(neighbours, monkeypatch, attack):
 
 
 def test_the_recorder_notices_an_individual_who_is_not_bounded(neighbours, monkeypatch):
-    from sfumato.engines import execute
+    from sfumato.statements import execute
 
     original = execute._bound_rows
 
@@ -360,7 +360,7 @@ def test_six_threads_with_a_budget_for_one(tmp_path):
 
 def test_a_statement_that_fails_keeps_its_charge_and_its_secrets(tmp_path, monkeypatch):
     # Damage is found before a charge; what is damaged afterwards is not.
-    monkeypatch.setattr("sfumato.curator.door.check_whole", lambda path: None)
+    monkeypatch.setattr("sfumato.core.door.check_whole", lambda path: None)
     folder = write_project(tmp_path / "p", CROWD + SOMEBODY)
     content = (folder / "people.parquet").read_bytes()
     middle = len(content) // 3

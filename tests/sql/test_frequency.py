@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.errors import RecipeError, UnsupportedQuery
+from sfumato.core.errors import RecipeError, UnsupportedQuery
 
 PROJECT = """
 [budget]

@@ -13,9 +13,9 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
+from sfumato.core.errors import SchemaError, SourceError, UnsupportedQuery
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
-from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
-from sfumato.schema import read_project
 
 MUCH = 100_000
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from helpers.projects import write_project
+from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
-from sfumato.schema import read_project
 from sfumato.sql import levels, reuse
 from sfumato.sql.aggregates import Measure
 from sfumato.sql.plan import Noise, group_widths

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import sfumato as sf
-from sfumato.engines import DuckDBEngine
+from sfumato.core.engine.duckdb import DuckDBEngine
 
 PROJECT = """
 [budget]

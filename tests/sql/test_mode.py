@@ -12,8 +12,8 @@ import pytest
 import sfumato as sf
 import sfumato.noise
 from helpers.cli import invoke
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.curator import draws, statements
-from sfumato.errors import UnsupportedQuery
 from sfumato.sql.choices import take_out
 
 PROJECT = """

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 ROWS = 12
 # For some rows nothing is there, or what the description does not foresee.

@@ -9,9 +9,9 @@ import pytest
 from sqlglot import exp
 
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
-from sfumato.errors import UnsupportedQuery
-from sfumato.schema import parse_project
-from sfumato.schema.table import PrivacyUnit
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.facts.project import parse_project
+from sfumato.core.facts.table import PrivacyUnit
 from sfumato.sql.aggregates import Key, Measure
 from sfumato.sql.choices import quantile_ranks
 from sfumato.sql.plan import _sensitivity, explain_query, half_width, least_epsilon, plan_selection
@@ -173,7 +173,7 @@ def test_replacing_moves_gaussian_counts_by_the_square_root_of_two_and_signed_su
     aggregate, factor, monkeypatch
 ):
     # Only a delta that nobody would ask for, and nobody is given, makes Gaussian noise the smaller one here.
-    monkeypatch.setattr("sfumato.exact._LARGEST_DELTA", Fraction(1))
+    monkeypatch.setattr("sfumato.core.exact._LARGEST_DELTA", Fraction(1))
     text = f"DP-SELECT 1 DELTA 0.3 {aggregate} AS n FROM t"
     once = plan(text).noises[0].costs[0]
     twice = plan(text, extra='neighbours = "replace"').noises[0].costs[0]

@@ -12,8 +12,8 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import check_refused, open_rows
+from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.curator import draws, statements
-from sfumato.schema import column_spec, parse_column
 from sfumato.sql import magnitudes
 
 MUCH = 100_000

@@ -7,7 +7,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import check_refused, open_rows
-from sfumato.schema.table import MOST_RECORDS, parse_table, table_spec
+from sfumato.core.facts.table import MOST_RECORDS, parse_table, table_spec
 from sfumato.sql.magnitudes import CAPS, choose_cap, tally_individuals
 
 MUCH = 10_000_000

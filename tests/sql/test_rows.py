@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from helpers.sources import seed_noise
 from sfumato.accounting import gaussian_delta
-from sfumato.schema import parse_table
+from sfumato.core.facts.table import parse_table
 from sfumato.sql import rows
 from sfumato.sql.relation import Source
 from sfumato.sql.rows import plan_rows

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 import sfumato as sf
-from sfumato.errors import RecipeError, UnsupportedQuery
+from sfumato.core.errors import RecipeError, UnsupportedQuery
 from sfumato.sql.statement import read_statement
 
 COUNT = "COUNT(*) FROM t"

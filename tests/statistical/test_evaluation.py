@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sfumato.engines.outcomes import make_tally
+from sfumato.core.engine.outcomes import make_tally
+from sfumato.core.facts.part import Part
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.models.document import pack_model
 from sfumato.noise import add_noise
-from sfumato.questions import Measurement, request_grid
 from sfumato.recipes import Linear, Logistic, evaluation
-from sfumato.schema import Part, parse_table
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -51,7 +52,7 @@ def describe(recipe, **target):
 
 
 def header(plan, recipe, coefficient, constant, **more):
-    from sfumato.schema import column_spec
+    from sfumato.core.facts.column import column_spec
 
     terms = [
         {"column": None, "coefficient": constant},

@@ -13,10 +13,10 @@ import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose, threshold
-from sfumato.noise import choice
-from sfumato.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
-from sfumato.noise.laws import Law
-from sfumato.noise.samplers import draw
+from sfumato.core.noise import choice
+from sfumato.core.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
+from sfumato.core.noise.laws import Law
+from sfumato.core.noise.samplers import draw
 
 pytestmark = pytest.mark.statistical
 

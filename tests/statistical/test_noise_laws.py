@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
-from sfumato.noise import discrete_gaussian, discrete_laplace, samplers
-from sfumato.noise.laws import Law
-from sfumato.noise.samplers import draw_narrow, draw_wide
+from sfumato.core.noise import samplers
+from sfumato.core.noise.laws import Law
+from sfumato.core.noise.samplers import draw_narrow, draw_wide
+from sfumato.noise import discrete_gaussian, discrete_laplace
 
 pytestmark = pytest.mark.statistical
 

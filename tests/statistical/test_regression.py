@@ -8,11 +8,13 @@ records are seeded, so that it gives one verdict for ever.
 import numpy as np
 import pytest
 
-from sfumato.engines.moments import MomentTally
+from sfumato.core.engine.moments import MomentTally
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import Measurement, request_grid
+from sfumato.core.questions.moments import Moments
 from sfumato.noise import add_noise
-from sfumato.questions import Measurement, Moments, request_grid
-from sfumato.recipes import Linear, Logistic, follow_recipe
-from sfumato.schema import parse_table
+from sfumato.recipes import Linear, Logistic
+from sfumato.recipes.base import follow_recipe
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

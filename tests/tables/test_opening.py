@@ -11,10 +11,10 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.errors import SourceError
-from sfumato.tables import read_table
-from sfumato.tables.opening import LONGEST_RECORD, open_text
-from sfumato.tables.sheet import spell_sheet
+from sfumato.core.engine.opening import LONGEST_RECORD, open_text
+from sfumato.core.engine.sheet import spell_sheet
+from sfumato.core.errors import SourceError
+from sfumato.tables.read import read_table
 
 ROWS = [
     {"person": "p1", "region": "north, old", "born": "2001-02-28", "fee": "12.50"},

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.errors import SourceError
-from sfumato.tables import guess_kinds, parse_table, read_pieces, read_table, spell_table
+from sfumato.core.errors import SourceError
+from sfumato.tables.read import guess_kinds, parse_table, read_pieces, read_table, spell_table
 
 ROWS = [{"code": "07", "note": "a, b"}, {"code": None, "note": 'say "x"'}]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.errors import ReleaseError
-from sfumato.tables import write_file, write_folder
+from sfumato.core.errors import ReleaseError
+from sfumato.core.files import write_file, write_folder
 
 
 def test_a_file_is_replaced_only_with_force(tmp_path):

@@ -25,7 +25,7 @@ from sfumato.anonymity.hierarchy import (
 )
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
 from sfumato.anonymity.options import METHODS, Options
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 __all__ = [
     "METHODS",

@@ -41,10 +41,10 @@ from sfumato.anonymity.labels import (
     suppress_classes,
 )
 from sfumato.anonymity.options import Options
-from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
-from sfumato.schema.draft import PERSON_NAMES
-from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
-from sfumato.tables.read import require_columns
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
+from sfumato.drafts.draft import PERSON_NAMES
+from sfumato.tables.read import TableLike, give_back, is_text, read_table, require_columns
 
 _FORMATS = (".parquet", ".csv", ".csv.gz")
 # Between these shares of different values a column of many records may name people with several each.

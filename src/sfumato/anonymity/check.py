@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
-from sfumato.errors import AnonymityError
-from sfumato.exact import parse_whole
+from sfumato.core.errors import AnonymityError
+from sfumato.core.exact import parse_whole
 
 if TYPE_CHECKING:
-    from sfumato.tables import TableLike
+    from sfumato.tables.read import TableLike
 
 
 Distance = Literal["equal", "ordered"]

@@ -31,8 +31,8 @@ from sfumato.anonymity.models import (
     count_values,
     make_tallies,
 )
-from sfumato.errors import AnonymityError
-from sfumato.tables import is_text
+from sfumato.core.errors import AnonymityError
+from sfumato.tables.read import is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
-from sfumato.errors import AnonymityError
-from sfumato.tables import is_text, to_numpy
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import AnonymityError
+from sfumato.tables.read import is_text
 
 NUMBER, CATEGORY, TREE = range(3)
 """The kinds as compiled loops know them."""

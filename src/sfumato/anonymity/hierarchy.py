@@ -22,7 +22,7 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Final, Literal, Protocol, get_args, runtime_checkable
 
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 TOP: Final = "*"
 """The label that stands for everything; the last level of every hierarchy has no other."""
@@ -67,7 +67,7 @@ def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
     >>> check_nested([["a", "a"], ["b", "c"], ["*", "*"]], column="job")
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
+    sfumato.core.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
     """
     if not levels or any(label != TOP for label in levels[-1]):
         raise AnonymityError(
@@ -139,7 +139,7 @@ def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> No
     >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
+    sfumato.core.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
     """
     if count:
         verb = "is" if count == 1 else "are"
@@ -571,7 +571,7 @@ class Listed:
     >>> Listed([["a", "x"], ["b", "x"], ["a", "y"]])
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: listed: row 3 is ambiguous: its value has other labels ...
+    sfumato.core.errors.AnonymityError: listed: row 3 is ambiguous: its value has other labels ...
     """
 
     rows: Sequence[Sequence[object]] = field(repr=False)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.anonymity.hierarchy import Dates, Groups, Hierarchy, Intervals, Listed, Prefixes, Suppressed
-from sfumato.errors import AnonymityError
-from sfumato.schema.limits import MOST_TEXT, read_regular
+from sfumato.core.errors import AnonymityError
+from sfumato.core.facts.limits import MOST_TEXT, read_regular
 
 _DELIMITERS: Final = ";,\t"
 # What a section is about, and the keys that may stand beside it.
@@ -66,7 +66,7 @@ def parse_hierarchy(spec: Mapping[str, Any], *, column: str, folder: Path | str)
     >>> parse_hierarchy({"prefixes": [2, 1], "stars": 2}, column="code", folder=".")
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: column 'code': unknown key 'stars'; known beside 'prefixes': pad
+    sfumato.core.errors.AnonymityError: column 'code': unknown key 'stars'; known beside 'prefixes': pad
     """
     where = f"column {column!r}"
     kind = _find_kind(spec, where)

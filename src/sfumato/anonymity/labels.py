@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, format_value
 from sfumato.anonymity.hierarchy import TOP
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 if TYPE_CHECKING:
     from sfumato.anonymity.options import Options

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sfumato.anonymity.encode import Partition, Quasi, Tuples, number_rows
 from sfumato.anonymity.kernels.group import Groups, judge_classes, merge_groups, number_prefixes
 from sfumato.anonymity.models import Models, Values, check_people
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 _ROOM = 2**62  # numbers of prefixes stay below it, so that none leaves 64 bits
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import number_rows
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
 """The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
@@ -242,7 +242,7 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
     >>> check_people(np.array([2, 1]), 4)
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
+    sfumato.core.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
     """
     if k < 1:
         raise AnonymityError("k must be at least 1")

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, get_args
 from sfumato.anonymity.check import Requirements
 from sfumato.anonymity.hierarchy import Hierarchy
 from sfumato.anonymity.hierarchy_files import read_hierarchies
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 Method = Literal["local", "cuts", "strict", "relaxed", "lattice", "microaggregate"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -43,7 +43,7 @@ class Options(Requirements):
     >>> Options(quasi_identifiers="age", k=5, l=2)
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: diversity and closeness are about sensitive columns; name one
+    sfumato.core.errors.AnonymityError: diversity and closeness are about sensitive columns; name one
     """
 
     quasi_identifiers: Sequence[str]

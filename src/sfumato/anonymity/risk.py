@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from sfumato.anonymity.check import NOT_DP
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
-from sfumato.errors import AnonymityError
+from sfumato.core.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from sfumato.tables import TableLike
+    from sfumato.tables.read import TableLike
 
 Basis = Literal["register", "weights", "table"]
 

@@ -15,9 +15,10 @@ from sfumato.anonymity.check import NOT_DP, Anonymity
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.attack.link import Linkage, Published, link_tables
-from sfumato.errors import AnonymityError, AttackError
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import AnonymityError, AttackError
 from sfumato.pages.words import percent, short
-from sfumato.tables import TableLike, read_table, spell_table, to_arrow
+from sfumato.tables.read import TableLike, read_table, spell_table
 
 if TYPE_CHECKING:
     from sfumato.anonymity.anonymize import Released

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
-from sfumato.errors import AnonymityError
-from sfumato.tables import TableLike, is_text, read_pieces, read_table, spell_table, to_numpy
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import AnonymityError
+from sfumato.tables.read import TableLike, is_text, read_pieces, read_table, spell_table
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,7 +66,7 @@ def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) ->
     >>> check_names(["age", "sex"], ["age"])
     Traceback (most recent call last):
         ...
-    sfumato.errors.AnonymityError: column 'age' is named twice; give it one role
+    sfumato.core.errors.AnonymityError: column 'age' is named twice; give it one role
     """
     if isinstance(quasi_identifiers, str) or not quasi_identifiers:
         raise AnonymityError("name the quasi-identifiers as a list of columns, at least one")

@@ -18,7 +18,7 @@ from sfumato.attack.link import (
 )
 from sfumato.attack.matching import Pattern, compatible, is_exact, parse_pattern
 from sfumato.attack.published import open_published, read_identities
-from sfumato.errors import AttackError
+from sfumato.core.errors import AttackError
 
 if TYPE_CHECKING:
     from sfumato.attack.demonstrations import (

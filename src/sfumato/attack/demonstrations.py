@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.attack.link import INTERNAL
+from sfumato.core.errors import AttackError, BudgetExceeded
+from sfumato.core.exact import NORMAL_95, ExactLike, format_exact, parse_positive
 from sfumato.curator import Curator, open_project
-from sfumato.errors import AttackError, BudgetExceeded
-from sfumato.exact import NORMAL_95, ExactLike, format_exact, parse_positive
-from sfumato.explain import Guarantee, belief_bounds
+from sfumato.explain.guarantee import Guarantee, belief_bounds
 from sfumato.pages.words import at_least, at_most, short
 
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")

@@ -17,9 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.attack.matching import Classes, build_classes, join_classes
-from sfumato.errors import AttackError
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import AttackError
 from sfumato.pages.words import percent
-from sfumato.tables import TableLike, read_table, require_columns, spell_table, to_numpy
+from sfumato.tables.read import TableLike, read_table, require_columns, spell_table
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 

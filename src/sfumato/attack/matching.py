@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from sfumato.tables.arrays import to_numpy
+from sfumato.core.engine.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

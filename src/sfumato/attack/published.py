@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.attack.link import Published, read_text
-from sfumato.errors import AttackError
-from sfumato.tables import require_columns, restore_formulas, to_numpy
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import AttackError
+from sfumato.tables.contents import restore_formulas
+from sfumato.tables.read import require_columns
 
 _LARGEST = 2**40
 

@@ -16,10 +16,11 @@ from sfumato.audit.layers import Effort, audit_target
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
 from sfumato.audit.targets import RecipeTarget, StatementTarget, read_target, specimen_target
-from sfumato.errors import AuditError
-from sfumato.exact import parse_delta
-from sfumato.recipes import parse_epsilons, read_recipe
-from sfumato.schema import Project, read_project
+from sfumato.core.errors import AuditError
+from sfumato.core.exact import parse_delta
+from sfumato.core.facts.project import Project, read_project
+from sfumato.recipes.base import parse_epsilons
+from sfumato.recipes.files import read_recipe
 
 __all__ = ["Audit", "AuditError", "Effort", "Finding", "Verdict", "audit", "audit_one_run"]
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.audit.bounds import epsilon_bound, largest_bound, wilson_bounds
-from sfumato.errors import SourceError
-from sfumato.tables import read_table
+from sfumato.core.errors import SourceError
+from sfumato.tables.read import read_table
 
 SUMMARIES = ("number of values", "sum", "largest", "smallest", "lowest bit")
 """Statistics of all numbers of an output; the last is the exponent of the lowest bit set in any of them."""

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import AuditError
+from sfumato.core.errors import AuditError
 
 _TINY = 1e-300
 _HAIR = 1e-9  # relative, well above the errors of the functions below: bounds stay on the safe side

@@ -25,9 +25,9 @@ from sfumato.audit.blackbox import (
     stack_observations,
 )
 from sfumato.audit.result import Audit, Finding, check_claim
-from sfumato.errors import AuditError
-from sfumato.exact import parse_whole
-from sfumato.tables import read_table
+from sfumato.core.errors import AuditError
+from sfumato.core.exact import parse_whole
+from sfumato.tables.read import read_table
 
 MOST_RUNS = 20_000
 LEAST_RUNS = 100
@@ -67,7 +67,7 @@ def audit_callable(
     take some seconds if None), `confidence` that of the bound. With a `timeout`, in seconds for each run,
     it runs in a process of its own. `progress` is called with a few words now and then.
 
-    >>> from sfumato.noise import discrete_laplace
+    >>> from sfumato.core.noise.samplers import discrete_laplace
     >>> def noisy_count(table): return len(table) + discrete_laplace(scale=1, size=1)[0]
     >>> options = {"epsilon": 1, "runs": 400, "confidence": 0.999999}
     >>> audit_callable(noisy_count, neighbours=([1, 2], [1]), **options).verdict

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.audit.blackbox import Sample, certify_samples, summarize
 from sfumato.audit.bounds import binomial_tail, chi_square_tail
 from sfumato.audit.neighbours import MOST_RECORDS
@@ -23,7 +22,11 @@ from sfumato.audit.noise_off import compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
 from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.audit.targets import Harness
-from sfumato.noise import add_noise, add_sparse_noise, exponential_choice, poisson_sample
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.noise.choice import exponential_choice, poisson_sample
+from sfumato.core.noise.samplers import add_noise
+from sfumato.core.noise.sparse import add_sparse_noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.accounting import Cost
     from sfumato.audit.noise_off import Compared, Difference, NoiseRequest
     from sfumato.audit.targets import Outcome, Target
-    from sfumato.noise import Kind
-    from sfumato.schema import Project, Table
+    from sfumato.core.cost.cost import Cost
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import Table
+    from sfumato.core.noise.laws import Kind
 
     Sides = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -166,7 +170,7 @@ def read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
     """The least epsilon that the costs prove at `delta`, as the ledger reads them.
 
     >>> from fractions import Fraction
-    >>> from sfumato.accounting import Cost
+    >>> from sfumato.core.cost.cost import Cost
     >>> read_epsilon((Cost(kind="laplace", scale=Fraction(2)),) * 3, delta=0.0)
     1.5
     """
@@ -215,7 +219,7 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
 
     First by its shape, then by whether draws are even.
 
-    >>> from sfumato.noise import discrete_laplace
+    >>> from sfumato.core.noise.samplers import discrete_laplace
     >>> min(fit_law(discrete_laplace(scale=3, size=2000), "laplace", 6.0)) < 1e-9
     True
     """

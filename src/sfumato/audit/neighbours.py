@@ -14,7 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
+from sfumato.core.facts.table import Table
 
 MOST_RECORDS = 2000
 """The most records that a made-up individual has: an audit writes thousands of tables."""

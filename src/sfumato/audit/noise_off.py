@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, Spent, add_costs, mu_to_epsilon
 from sfumato.audit.neighbours import Individual, list_individuals
 from sfumato.audit.result import Finding
-from sfumato.errors import AuditError
-from sfumato.exact import ExactLike, parse_positive
-from sfumato.noise import Kind, add_noise, add_sparse_noise, exponential_choice, poisson_sample
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import mu_to_epsilon
+from sfumato.core.errors import AuditError
+from sfumato.core.exact import ExactLike, parse_positive
+from sfumato.core.noise.choice import exponential_choice, poisson_sample
+from sfumato.core.noise.laws import Kind
+from sfumato.core.noise.samplers import add_noise
+from sfumato.core.noise.sparse import add_sparse_noise
 
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness, Outcome

@@ -14,8 +14,8 @@ from sfumato.audit.bounds import one_run_epsilon
 from sfumato.audit.neighbours import Individual, Record, record_cap, walk_cell
 from sfumato.audit.noise_off import RecordingNoise, add_losses, measure_difference
 from sfumato.audit.result import Audit, Finding, check_claim
-from sfumato.errors import AuditError
-from sfumato.noise.entropy import KeyStream
+from sfumato.core.errors import AuditError
+from sfumato.core.noise.entropy import KeyStream
 
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness

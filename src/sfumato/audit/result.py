@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfumato.errors import AuditError
+from sfumato.core.errors import AuditError
 
 Verdict = Literal["VIOLATED", "not refuted"]
 

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
-from sfumato.accounting import Cost
-from sfumato.errors import RecipeError
-from sfumato.noise import add_noise, discrete_laplace, exponential_choice
-from sfumato.noise.entropy import KeyStream
-from sfumato.questions import IndividualCounts, Request
+from sfumato.core.cost.cost import Cost
+from sfumato.core.errors import RecipeError
+from sfumato.core.noise.choice import exponential_choice
+from sfumato.core.noise.entropy import KeyStream
+from sfumato.core.noise.samplers import add_noise, discrete_laplace
+from sfumato.core.questions.counts import IndividualCounts
+from sfumato.core.questions.measurement import Request
 from sfumato.recipes.user_counts import list_questions
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 SPECIMENS: list[Specimen] = []
 

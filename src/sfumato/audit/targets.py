@@ -17,19 +17,20 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from sqlglot import exp
 
-from sfumato.accounting import Cost
 from sfumato.audit.neighbours import Field, Individual, Record, list_crowd, list_fields, make_table
+from sfumato.core.cost.cost import Cost
+from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.errors import AuditError, SfumatoError, SourceError
+from sfumato.core.questions.measurement import Measurement
 from sfumato.curator import Curator, describe_source
-from sfumato.errors import AuditError, SfumatoError, SourceError
-from sfumato.questions import Measurement
-from sfumato.recipes import Plan, Product, Recipe
+from sfumato.recipes.base import Plan, Product, Recipe
 from sfumato.sql.statement import read_statement
-from sfumato.tables import TEXT_FILES
 
 if TYPE_CHECKING:
     from sfumato.audit.noise_off import RecordingNoise
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import Table
     from sfumato.recipes.base import Conversation
-    from sfumato.schema import Project, Table
 
 SOMEBODY = 10**6  # the first number of an individual beside the crowd
 

@@ -18,17 +18,19 @@ from typing import Any, Final, Generic, Literal, Required, TypedDict, TypeVar, U
 
 import numpy as np
 
-from sfumato.accounting import Cost, CostKind, Entry, Ledger
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
-from sfumato.noise import (
+from sfumato.core.cost.cost import Cost, CostKind
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
+from sfumato.core.facts.table import Neighbours
+from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.ledger import Ledger
+from sfumato.core.noise.choice import (
     exponential_choice,
     exponential_index,
     laplace_max_index,
-    make_law,
     permute_and_flip_index,
 )
-from sfumato.schema.table import Neighbours
+from sfumato.core.noise.laws import make_law
 
 T = TypeVar("T")
 

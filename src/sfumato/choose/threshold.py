@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from sfumato.accounting import Cost, Entry, Ledger
 from sfumato.choose.mechanisms import Terms, charge_choice, make_terms, read_number
-from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import ExactLike, parse_exact, parse_whole
-from sfumato.noise import discrete_laplace, make_law
+from sfumato.core.cost.cost import Cost
+from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.exact import ExactLike, parse_exact, parse_whole
+from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.ledger import Ledger
+from sfumato.core.noise.laws import make_law
+from sfumato.core.noise.samplers import discrete_laplace
 
 if TYPE_CHECKING:
-    from sfumato.schema.table import Neighbours
+    from sfumato.core.facts.table import Neighbours
 
 Query = ExactLike | Callable[[], ExactLike]
 

@@ -97,7 +97,7 @@ def anonymize(
     from sfumato.anonymity import Options, release_table
     from sfumato.anonymity.page import build_page
     from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register, summarise
-    from sfumato.tables import write_file
+    from sfumato.core.files import write_file
 
     options = Options(
         quasi_identifiers=split_names(*quasi),
@@ -167,9 +167,8 @@ def anonymize(
 
 def _refuse_records(table: str, hierarchies: Path) -> None:
     """Raises an error if a list of labels, which is published, is the table itself."""
-    from sfumato.errors import RecipeError
-    from sfumato.schema import read_toml
-    from sfumato.schema.project import find_private
+    from sfumato.core.errors import RecipeError
+    from sfumato.core.facts.project import find_private, read_toml
 
     sections = read_toml(hierarchies, what="hierarchy file").values()
     files = [hierarchies.parent / each["file"] for each in sections if "file" in each]
@@ -183,7 +182,7 @@ def _check_files(
 ) -> tuple[Path, Path | None]:
     """The paths to write to; an error if one may not be written, or is one of the files that are read."""
     from sfumato.anonymity.anonymize import refuse_target
-    from sfumato.tables import check_file
+    from sfumato.core.files import check_file
 
     read = {Path(each).resolve() for each in inputs if each is not None}
     if Path(out).resolve() in read:
@@ -199,7 +198,7 @@ def _check_files(
 
 
 def _read_column(table: str, name: str) -> pa.ChunkedArray:
-    from sfumato.tables import read_table
+    from sfumato.tables.read import read_table
 
     return read_table(table, side="table", columns=[name], typed=True).column(name)
 

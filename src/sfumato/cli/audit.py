@@ -84,7 +84,7 @@ def audit(
         else:
             from sfumato.audit import audit as audit_mechanism
             from sfumato.audit.targets import read_target
-            from sfumato.schema import read_project
+            from sfumato.core.facts.project import read_project
 
             opened = read_project(project)
             result = audit_mechanism(
@@ -120,7 +120,7 @@ def _audit_function(
     stage: Callable[[str], None],
 ) -> Audit:
     from sfumato.audit.callables import ProcessRunner, audit_runners
-    from sfumato.exact import parse_exact
+    from sfumato.core.exact import parse_exact
 
     if epsilon is None or len(epsilon) != 1:
         raise typer.BadParameter("a function needs --epsilon once: what it claims")

@@ -32,7 +32,7 @@ def check(
     Exit code 3 if the release would not fit into what is left.
     """
     import sfumato
-    from sfumato.tables import check_file, write_file
+    from sfumato.core.files import check_file, write_file
 
     if picture is not None:
         check_file(picture, force=force)
@@ -52,7 +52,7 @@ def check(
 
 def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check) -> str:
     """Expected error against epsilon: the recipe planned again at other epsilons, from public facts alone."""
-    from sfumato.errors import RecipeError, SfumatoError
+    from sfumato.core.errors import RecipeError, SfumatoError
     from sfumato.pages.curve import ErrorPoint, draw_errors
 
     chosen = [float(each) for each in result.plan.epsilons]

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sfumato.cli.output import Force, Json, print_json, progress, say
-from sfumato.errors import SchemaError
+from sfumato.core.errors import SchemaError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from sfumato.release import Release
-    from sfumato.schema import Parameters, Project
+    from sfumato.core.facts.contest import Parameters
+    from sfumato.core.facts.project import Project
+    from sfumato.release.release import Release
 
 _UNIT = "sim_resident"
 _BY = ("neighborhood", "period", "incident_type")
@@ -66,10 +67,10 @@ def make_submission(
     """
     import numpy as np
 
+    from sfumato.core.facts.contest import read_parameters
+    from sfumato.core.files import check_file, write_file
     from sfumato.curator import Curator
-    from sfumato.recipes import CellCounts
-    from sfumato.schema import read_parameters
-    from sfumato.tables import check_file, write_file
+    from sfumato.recipes.cell_counts import CellCounts
 
     if not pack.is_dir():
         raise SchemaError(f"there is no folder {pack.name!r}; a pack is a folder")
@@ -88,8 +89,8 @@ def make_submission(
 
 
 def _make_project(pack: Path, parameters: Parameters) -> Project:
-    from sfumato.schema import Project, Table
-    from sfumato.schema.table import PrivacyUnit
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import PrivacyUnit, Table
 
     bounds = {run.max_records for run in parameters.runs}
     if len(bounds) != 1:

@@ -18,9 +18,10 @@ def demo(
     """Simulate a city, release its incidents privately, verify the release. Takes seconds."""
     import sfumato
     from sfumato.cli.check import show_check
+    from sfumato.core.files import write_file
     from sfumato.demo import draw_bars, write_demo
-    from sfumato.report import build_report, read_geography
-    from sfumato.tables import write_file
+    from sfumato.report.geography import read_geography
+    from sfumato.report.page import build_report
 
     folder = Path(out)
     write_demo(folder, force=force)

@@ -11,7 +11,7 @@ import typer
 from sfumato.cli.output import Json, ProjectOption, note, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from sfumato.schema import Project
+    from sfumato.core.facts.project import Project
 
 
 def describe(
@@ -49,8 +49,8 @@ def describe(
 
 def _propose(project: Project, name: str, public: str, *, json: bool) -> None:
     """Prints rules that every row of a public table obeys, as comments for the project file."""
+    from sfumato.core.facts.project import refuse_private_file
     from sfumato.grouping import draft_rules, find_rules, read_columns
-    from sfumato.schema.project import refuse_private_file
 
     refuse_private_file(public, project)
     found = find_rules(project.table(name).columns, read_columns(Path(public)))

@@ -15,7 +15,7 @@ from sfumato.cli.output import escape_controls, print_json, say
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
 Mode = Literal["box", "line", "csv", "json", "markdown", "parquet"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -60,7 +60,7 @@ def to_bytes(answer: Answer, kind: str) -> bytes:
     """An answer as the bytes of a file of this kind."""
     import json
 
-    from sfumato.tables import table_to_csv, table_to_parquet
+    from sfumato.tables.contents import table_to_csv, table_to_parquet
 
     if kind == "parquet":
         return table_to_parquet(answer.table, varied=())

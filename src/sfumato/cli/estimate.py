@@ -75,7 +75,7 @@ def estimate(
 
 def _describe(path: Path, name: str | None, options: dict[str, Any]) -> Described:
     """The description that travels with the answers, compared with the options; or that of the options."""
-    from sfumato.errors import RecipeError, SchemaError, SourceError
+    from sfumato.core.errors import RecipeError, SchemaError, SourceError
     from sfumato.local.files import read_described
 
     if not path.is_file():
@@ -103,8 +103,8 @@ def _describe(path: Path, name: str | None, options: dict[str, Any]) -> Describe
 
 def _compare(found: Described, name: str | None, given: dict[str, Any]) -> None:
     """Raises an error that names the first option that contradicts the answers' own description."""
-    from sfumato.errors import SchemaError
-    from sfumato.exact import parse_exact
+    from sfumato.core.errors import SchemaError
+    from sfumato.core.exact import parse_exact
 
     record = found.mechanism.to_record()
 

@@ -34,9 +34,12 @@ def explain(
 
     Example: sfumato explain epsilon 1.0 --prior 0.1 --times 10
     """
-    from sfumato import explain as explained
-    from sfumato.exact import parse_exact
-    from sfumato.tables import check_file, write_file
+    from sfumato.core.exact import parse_exact
+    from sfumato.core.files import check_file, write_file
+    from sfumato.explain.composition import compare_compositions, describe_compositions
+    from sfumato.explain.explanation import describe_explanation, explain_guarantee
+    from sfumato.explain.guarantee import Guarantee
+    from sfumato.explain.picture import draw_explanation
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:
@@ -44,23 +47,23 @@ def explain(
         delta, read_at = None, delta
     if picture is not None:
         check_file(picture, force=force)
-    guarantee = explained.Guarantee(
+    guarantee = Guarantee(
         kind=kind,
         amount=parse_exact(amount, name=kind),
         delta=parse_exact(delta or "0", name="delta"),
         times=times,
     )
     read_at = "1e-6" if read_at is None else read_at
-    explanation = explained.explain_guarantee(guarantee, prior=prior, read_at=read_at)
-    lines = explained.compare_compositions(guarantee, delta=read_at) if compositions else ()
+    explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
+    lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
     if picture is not None:
-        write_file(picture, explained.draw_explanation(explanation).encode(), force=force)
+        write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:
         compared = {"compositions": [line.to_record() for line in lines]} if compositions else {}
         print_json({**explanation.to_record(), **compared, "picture": picture})
         return
-    say(explained.describe_explanation(explanation))
+    say(describe_explanation(explanation))
     if compositions:
-        say(explained.describe_compositions(lines, delta=read_at))
+        say(describe_compositions(lines, delta=read_at))
     if picture is not None:
         note(f"written: {picture}")

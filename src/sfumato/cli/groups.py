@@ -10,8 +10,8 @@ import typer
 from sfumato.cli.output import Force, Json, note, print_json, print_table, refuse_inputs, say, split_names
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.table import Table
     from sfumato.grouping import Grouping
-    from sfumato.schema import Table
 
 _WARNING = "the groups follow the public table, so it must be public and about nobody in the private one"
 
@@ -42,8 +42,9 @@ def groups(
 
     Example: sfumato groups survey.csv --project sfumato.toml --picture groups.svg > groups.toml
     """
-    from sfumato.errors import RecipeError, ReleaseError
-    from sfumato.exact import parse_delta, parse_positive
+    from sfumato.core.errors import RecipeError, ReleaseError
+    from sfumato.core.exact import parse_delta, parse_positive
+    from sfumato.core.files import check_file, write_file
     from sfumato.grouping import (
         draft_recipe,
         draw_groups,
@@ -52,7 +53,6 @@ def groups(
         find_groups,
         read_columns,
     )
-    from sfumato.tables import check_file, write_file
 
     budget = parse_positive(epsilon, name="epsilon")
     chance = parse_delta(delta)
@@ -109,8 +109,8 @@ def groups(
 
 def _find_table(source: Path, project: str | None, name: str | None) -> Table | None:
     """The described table that will be released, if there is a project; never one that is read here."""
-    from sfumato.errors import SchemaError, SfumatoError
-    from sfumato.schema import read_project, refuse_private_file
+    from sfumato.core.errors import SchemaError, SfumatoError
+    from sfumato.core.facts.project import read_project, refuse_private_file
 
     if project is None and name is None:
         try:
@@ -131,7 +131,7 @@ def _find_table(source: Path, project: str | None, name: str | None) -> Table | 
 def _sensitivity(table: Table) -> float:
     from fractions import Fraction
 
-    from sfumato.accounting import histogram_sensitivity
+    from sfumato.core.cost.curves import histogram_sensitivity
 
     contribution = Fraction(table.contribution, table.grid)
     return float(

@@ -11,7 +11,7 @@ import typer
 from sfumato.cli.output import Json, note, print_json, progress, say
 
 if TYPE_CHECKING:
-    from sfumato.schema import Known
+    from sfumato.drafts.draft import Known
 
 
 def init(
@@ -49,10 +49,11 @@ def init(
 
     Example: sfumato init incidents.parquet --codebook codes.json > sfumato.toml
     """
+    from sfumato.core.engine.opening import TEXT_FILES, has_lines
+    from sfumato.core.facts.project import match_files
     from sfumato.curator import describe_source
-    from sfumato.schema import draft_project, merge_known, read_codebook
-    from sfumato.schema.project import match_files
-    from sfumato.tables.opening import TEXT_FILES, has_lines
+    from sfumato.drafts.codebook import read_codebook
+    from sfumato.drafts.draft import draft_project, merge_known
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)

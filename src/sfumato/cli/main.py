@@ -10,7 +10,7 @@ import typer
 
 from sfumato._version import __version__
 from sfumato.cli.output import note
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 _INTERRUPTED = 130
 

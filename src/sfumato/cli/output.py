@@ -86,7 +86,7 @@ def split_names(*texts: str) -> tuple[str, ...]:
 
 def refuse_inputs(path: Path, *inputs: Path) -> None:
     """Raises an error if the file to be written is one of the `inputs`."""
-    from sfumato.errors import ReleaseError
+    from sfumato.core.errors import ReleaseError
 
     if path.resolve() in {each.resolve() for each in inputs}:
         raise ReleaseError(

@@ -30,9 +30,11 @@ def predict(
 
     Reads no private record and spends nothing. Without --out the predictions are CSV on stdout.
     """
+    from sfumato.core.files import check_file, write_file
     from sfumato.learn import open_model
     from sfumato.learn.model import to_columns
-    from sfumato.tables import check_file, read_table, table_to_csv, table_to_parquet, write_file
+    from sfumato.tables.contents import table_to_csv, table_to_parquet
+    from sfumato.tables.read import read_table
 
     model = open_model(folder)
     if sql is not None:

@@ -21,7 +21,7 @@ from sfumato.cli.output import (
     progress,
     say,
 )
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -114,7 +114,7 @@ def release(
 
 
 def _tell_evaluation(judged: dict[str, Any]) -> str:
-    from sfumato.report import list_figures
+    from sfumato.report.evaluation import list_figures
 
     figures = [
         f"{each['name']} {each['value']} ({each['low']} to {each['high']})" for each in list_figures(judged)
@@ -124,7 +124,7 @@ def _tell_evaluation(judged: dict[str, Any]) -> str:
 
 def _fits_model(recipe: str) -> bool:
     """Whether the recipe file asks for rows of a fitted model; what is wrong with it is told elsewhere."""
-    from sfumato.recipes import read_recipe
+    from sfumato.recipes.files import read_recipe
 
     with suppress(SfumatoError):
         return read_recipe(recipe).recipe.kind in ("adaptive", "adaptive-grid", "tree", "related")

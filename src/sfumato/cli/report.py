@@ -13,9 +13,9 @@ from sfumato.cli.output import Force, Json, note, print_json, progress, say
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.report import Axes, Facts
-    from sfumato.report.fields import Field
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
+    from sfumato.report.facts import Facts
+    from sfumato.report.fields import Axes, Field
 
 
 def report(
@@ -66,18 +66,15 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
-    from sfumato.errors import RecipeError
-    from sfumato.release import check_charge, open_folder
-    from sfumato.report import (
-        INTERNAL,
-        build_report,
-        find_axes,
-        has_model,
-        place_on_map,
-        read_facts,
-        read_geography,
-    )
-    from sfumato.tables import check_file, write_file
+    from sfumato.core.errors import RecipeError
+    from sfumato.core.files import check_file, write_file
+    from sfumato.pages.render import INTERNAL
+    from sfumato.release.folder import open_folder
+    from sfumato.release.verification import check_charge
+    from sfumato.report.facts import read_facts
+    from sfumato.report.geography import read_geography
+    from sfumato.report.model import has_model
+    from sfumato.report.page import build_report, find_axes, place_on_map
 
     release = Path(folder)
     suffix = f"-report-{INTERNAL}.html" if truth is not None else "-report.html"
@@ -128,9 +125,9 @@ def report(
 
 def _write_model(release: Path, target: Path, *, truth: str | None, force: bool, json: bool) -> None:
     """Writes the report on a model."""
-    from sfumato.errors import ReleaseError
-    from sfumato.report import build_model_report
-    from sfumato.tables import write_file
+    from sfumato.core.errors import ReleaseError
+    from sfumato.core.files import write_file
+    from sfumato.report.model import build_model_report
 
     if truth is not None:
         raise ReleaseError("a model is no table of counts or rows, so --truth has nothing to compare it with")
@@ -150,7 +147,7 @@ def _beside(folder: Path, suffix: str) -> Path:
 
 
 def _refuse_inside(target: Path, folder: Path) -> None:
-    from sfumato.errors import ReleaseError
+    from sfumato.core.errors import ReleaseError
 
     inside = target.resolve()
     if folder.resolve() in (inside, *inside.parents):
@@ -161,7 +158,7 @@ def _compare(
     facts: Facts, axes: Axes, truth: Path, stage: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any] | None]:
     """The comparison with the truth, one per epsilon if there are several, and exact counts of the truth."""
-    from sfumato.schema import parse_table
+    from sfumato.core.facts.table import parse_table
 
     (name, spec), *_ = facts.certificate["plan"]["table"].items()
     table = parse_table(name, spec)
@@ -186,7 +183,7 @@ def _compare_one(
     import numpy as np
 
     from sfumato.metrics import MetricError, compare_pair, encode_pair
-    from sfumato.report import choose_cells
+    from sfumato.report.truth import choose_cells
 
     try:
         pair = encode_pair(truth, released, table=table, weight=facts.weight, unit=table.unit.column)

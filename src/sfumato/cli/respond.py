@@ -54,8 +54,8 @@ def respond(
 
     Example: sfumato respond poll.csv --column vote --epsilon 1 --values yes,no -o answers.parquet
     """
+    from sfumato.core.files import check_file, write_file
     from sfumato.local.files import is_csv, pack_responses, read_column, side_file
-    from sfumato.tables import check_file, write_file
 
     described = ask_mechanism(
         mechanism,
@@ -93,7 +93,7 @@ def ask_mechanism(
     **parameters: Any,  # noqa: ANN401
 ) -> Described:
     """The mechanism that the options describe, with the names of its categories."""
-    from sfumato.errors import RecipeError
+    from sfumato.core.errors import RecipeError
     from sfumato.local import make_mechanism
     from sfumato.local.files import Described
     from sfumato.local.planning import MEAN
@@ -126,7 +126,7 @@ def split_labels(values: str) -> tuple[str, ...]:
 
 
 def _answer(described: Described, column: Any, default: str | None) -> Any:  # noqa: ANN401 - Arrow, numpy
-    from sfumato.exact import parse_exact
+    from sfumato.core.exact import parse_exact
     from sfumato.local import FrequencyMechanism
     from sfumato.local.files import encode_labels, encode_numbers
 
@@ -139,7 +139,7 @@ def _answer(described: Described, column: Any, default: str | None) -> Any:  # n
 
 
 def _report(mechanism: FrequencyMechanism | MeanMechanism, files: list[str], *, json: bool) -> None:
-    from sfumato.exact import format_exact
+    from sfumato.core.exact import format_exact
     from sfumato.local import Rappor
 
     claimed, exact = format_exact(mechanism.epsilon), format_exact(mechanism.exact_epsilon)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sfumato.accounting.budget import MANY
 from sfumato.cli.completion import Vocabulary
 from sfumato.cli.output import note, open_curator, progress
-from sfumato.exact import format_short
+from sfumato.core.cost.budget import MANY
+from sfumato.core.exact import format_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
 _MOST_VALUES = 1000  # of one column that are completed
 
@@ -105,7 +105,8 @@ class Curated:
 
     def _announce(self, text: str) -> str:
         """Says what WITHIN will spend; gives the warning that an answer would be noise, if it would."""
-        from sfumato.sql import read_listing, read_statement
+        from sfumato.sql.listing import read_listing
+        from sfumato.sql.statement import read_statement
 
         statement = None if read_listing(text) is not None else read_statement(text)
         if statement is None or statement.explain:
@@ -174,8 +175,8 @@ class Modelled:
 
     def schema(self, table: str) -> Answer:
         """The columns of a table."""
-        from sfumato.errors import UnsupportedQuery
-        from sfumato.schema import suggest_name
+        from sfumato.core.errors import UnsupportedQuery
+        from sfumato.core.facts.column import suggest_name
 
         name = self._model.table.name
         if table.strip('"').lower() != name.lower():
@@ -198,6 +199,6 @@ class Modelled:
 def _list(columns: dict[str, list[str]]) -> Answer:
     import pyarrow as pa
 
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
     return Answer(table=pa.table(columns), public=True)

@@ -115,7 +115,7 @@ def _publish(
     release: str, project: str | None, *, metric: str, epsilon: str, columns: tuple[str, ...], json: bool
 ) -> None:
     """Charges the ledger of the project and prints a noisy score."""
-    from sfumato.exact import format_exact
+    from sfumato.core.exact import format_exact
 
     if project is None:
         raise typer.BadParameter("--publish-epsilon needs --project FILE: the score is charged to its ledger")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.sql.statement import mask_text
 
 _LONGEST = 100_000

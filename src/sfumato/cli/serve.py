@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.output import Json, ProjectOption, open_curator, print_json, say
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 
 def serve(

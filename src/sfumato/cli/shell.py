@@ -14,13 +14,13 @@ from sfumato.cli.completion import CHOICES, COMMANDS
 from sfumato.cli.display import show_answer
 from sfumato.cli.output import note, say
 from sfumato.cli.script import Collector, Piece, split_script
-from sfumato.errors import SfumatoError, UnsupportedQuery
-from sfumato.schema import suggest_name
+from sfumato.core.errors import SfumatoError, UnsupportedQuery
+from sfumato.core.facts.column import suggest_name
 
 if TYPE_CHECKING:
     from sfumato.cli.display import Mode
     from sfumato.cli.respondent import Respondent
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
 _HELP = """\
 DP-SELECT 0.5 COUNT(*) FROM table;   a statement ends with a semicolon and says what it may spend

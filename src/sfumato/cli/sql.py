@@ -69,7 +69,7 @@ def sql(
     from sfumato.cli.script import Piece
     from sfumato.cli.shell import Quit, Shell, read_lines
     from sfumato.cli.workload import run_workload
-    from sfumato.tables import check_file, write_file
+    from sfumato.core.files import check_file, write_file
 
     if out is not None:
         check_file(Path(out), force=force)

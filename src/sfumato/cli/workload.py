@@ -9,12 +9,12 @@ from sfumato.cli.display import show_answer
 from sfumato.cli.output import note, open_curator, print_json, progress, say
 from sfumato.cli.script import split_script
 from sfumato.cli.shell import read_lines
-from sfumato.errors import RecipeError, UnsupportedQuery
-from sfumato.exact import format_short
+from sfumato.core.errors import RecipeError, UnsupportedQuery
+from sfumato.core.exact import format_short
 
 if TYPE_CHECKING:
     from sfumato.cli.display import Mode
-    from sfumato.sql import Answer
+    from sfumato.sql.finish import Answer
 
 _NUMBERED = re.compile(r"statement (\d+) of the workload")
 

@@ -13,38 +13,43 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato import engines, questions, recipes
-from sfumato import release as releases
-from sfumato.accounting import (
-    Amount,
-    Budget,
-    BudgetReport,
-    Ledger,
-    Spent,
-    find_store,
-    locate_ledger,
-)
-from sfumato.curator.door import Bill, Charged, open_charge
+from sfumato.core.cost.budget import Amount, Budget, Spent
+from sfumato.core.door import Bill, Charged, open_charge
+from sfumato.core.engine.source import find_files
+from sfumato.core.errors import RecipeError, ReleaseError
+from sfumato.core.exact import format_exact, parse_delta, parse_positive
+from sfumato.core.facts.project import Project, read_project, refuse_private_file
+from sfumato.core.facts.table import PrivacyUnit, Table, find_place
+from sfumato.core.ledger.ledger import Ledger
+from sfumato.core.ledger.report import BudgetReport
+from sfumato.core.ledger.store import find_store, locate_ledger
+from sfumato.core.questions.choices import check_question
+from sfumato.core.questions.measurement import request_cost, request_grid, request_size
 from sfumato.curator.notes import list_notes
-from sfumato.errors import RecipeError, ReleaseError
-from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.pages.progress import show_stages
-from sfumato.schema import Project, Table, read_project, refuse_private_file
-from sfumato.schema.table import PrivacyUnit, find_place
+from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
+from sfumato.recipes.files import read_recipe
+from sfumato.recipes.running import Running
+from sfumato.release.certificate import describe_entries, describe_entry
+from sfumato.release.files import PackedAnswers, pack_measurements, split_answers
+from sfumato.release.folder import check_folder, read_note, write_note
+from sfumato.release.release import build_release, repeat_release
+from sfumato.servers.project import Engine, open_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import Amount, Entry
+    from sfumato.core.cost.budget import Amount
+    from sfumato.core.facts.part import Window
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.statements import Desk
     from sfumato.curator.workload import Workload
     from sfumato.learn import Model
-    from sfumato.noise import NoiseSource
-    from sfumato.recipes import Plan, Recipe
-    from sfumato.release import Release
-    from sfumato.schema.part import Window
+    from sfumato.recipes.base import Plan, Recipe
+    from sfumato.release.release import Release
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
 
@@ -109,10 +114,7 @@ class Check:
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
-        planned = [
-            (each, questions.request_cost(table, each), questions.request_grid(table, each))
-            for each in plan.requests
-        ]
+        planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
         return {
             "recipe": plan.recipe.kind,
@@ -125,7 +127,7 @@ class Check:
             "measurements": [
                 {
                     "name": request.name,
-                    "cells": questions.request_size(table, request),
+                    "cells": request_size(table, request),
                     "noise": request.noise,
                     "scale": float(request.scale / grid),
                     "sensitivity": float(cost.sensitivity / grid),
@@ -186,8 +188,8 @@ class Curator:
         return self._project
 
     @cached_property
-    def _engine(self) -> engines.Engine:
-        return engines.open_engine(self._project.folder)
+    def _engine(self) -> Engine:
+        return open_engine(self._project.folder)
 
     @property
     def ledger_path(self) -> Path | str:
@@ -337,9 +339,7 @@ class Curator:
         found = self._find_kept(plan, ledger.find_answer, ledger.find_progress)
         if found is None:
             return None
-        return (
-            len(releases.PackedAnswers(releases.split_answers(found[1]), plan.table).names) if found[1] else 0
-        )
+        return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
 
     def sql(
         self,
@@ -436,7 +436,7 @@ class Curator:
             described = self._project.table(table)
             asked = [name for name, column in described.columns.items() if column.domain is not None]
         else:
-            file = recipes.read_recipe(table)
+            file = read_recipe(table)
             epsilon = 1 if file.epsilons is None else file.epsilons
             plan = self._plan(file.recipe, epsilon=epsilon, delta=file.delta or self._project.delta)
             described, asked = plan.table, [name for name in plan.columns if name in plan.table.columns]
@@ -519,7 +519,7 @@ class Curator:
                 folder = self._project.folder
                 # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
-                releases.check_folder(out, force=force, keep=keep)
+                check_folder(out, force=force, keep=keep)
             if plan.stepwise or plan.series:
                 release = self._answer_parts(plan, bill, progress=progress)
             else:
@@ -560,16 +560,16 @@ class Curator:
         """The release under a charge: as it was stored, or asked from where it was interrupted."""
         from sfumato.curator.conversation import Conversation
 
-        entry = releases.describe_entry(charged.entry)
+        entry = describe_entry(charged.entry)
         if charged.answer is not None:
-            release = releases.repeat_release(plan, charged.answer, ledger=entry, progress=progress)
+            release = repeat_release(plan, charged.answer, ledger=entry, progress=progress)
             return replace(release, repeated=True)
         if out is not None and plan.allowance is not None:
-            releases.write_note(out, plan, project=self._file, force=force)
+            write_note(out, plan, project=self._file, force=force)
         with Conversation(plan, charged, engine=self._engine, progress=progress) as conversation:
             answers, product = conversation.run()
             # Storing waits for the disk, deriving for the processor.
-            release = releases.build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
+            release = build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
             return replace(release, resumed=charged.resumed)
 
     def _answer_parts(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
@@ -582,25 +582,21 @@ class Curator:
         )
         answers, product = parts.run()
         # A series has one charge for all of its periods.
-        entry = (
-            releases.describe_entries(parts.entries)
-            if plan.stepwise
-            else releases.describe_entry(parts.entries[0])
-        )
-        release = releases.build_release(
-            plan, answers, product, ledger=entry, packed=lambda: releases.pack_measurements(answers)
+        entry = describe_entries(parts.entries) if plan.stepwise else describe_entry(parts.entries[0])
+        release = build_release(
+            plan, answers, product, ledger=entry, packed=lambda: pack_measurements(answers)
         )
         return replace(release, repeated=not parts.charged, resumed=parts.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:
-            questions.check_question(plan.table, request.counted)
+            check_question(plan.table, request.counted)
         counted = {name for columns in plan.marginals for name in columns}
         others = tuple((name,) for name in plan.columns if name not in counted)
         self._engine.check(plan.table, (*plan.marginals, *others))
 
     def _begun(self, out: Path) -> Plan:
-        begun = releases.read_note(out)
+        begun = read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
     def _plan(
@@ -612,18 +608,18 @@ class Curator:
         through: str | int | None = None,
     ) -> Plan:
         if isinstance(recipe, (str, Path)):
-            file = recipes.read_recipe(recipe)
+            file = read_recipe(recipe)
             recipe = file.recipe
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
         if through is not None:
-            if not isinstance(recipe, recipes.Running):
+            if not isinstance(recipe, Running):
                 raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
             recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
-        for key in recipes.FILE_KEYS:
+        for key in FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
             if isinstance(named, str):
@@ -631,8 +627,8 @@ class Curator:
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan = recipe.plan(table, epsilons=recipes.parse_epsilons(epsilon), delta=parsed_delta)
-        recipes.refuse_large_answers(plan)
+        plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
+        refuse_large_answers(plan)
         return plan
 
     def _find_kept(
@@ -669,7 +665,7 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
     if find_place(source) == "file":
-        found = engines.find_files(source, folder=folder, table=Path(source).stem)
+        found = find_files(source, folder=folder, table=Path(source).stem)
         return {name: stored.kind for name, stored in found.columns.items()}
     table = Table(name="source", source=source, unit=PrivacyUnit(column=None, max_records=1))
-    return engines.open_engine(folder).describe(table)
+    return open_engine(folder).describe(table)

@@ -14,35 +14,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Spent, add_costs
-from sfumato.accounting.cost import sqrt_up
-from sfumato.curator.door import open_charge, refuse_most
-from sfumato.engines import TrueCounts
-from sfumato.errors import ReleaseError, SourceError
-from sfumato.exact import digest
-from sfumato.questions import (
-    Answer,
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.door import open_charge, refuse_most
+from sfumato.core.engine.base import TrueCounts
+from sfumato.core.errors import ReleaseError, SourceError
+from sfumato.core.exact import digest
+from sfumato.core.questions.choices import (
     AnyChoice,
-    Ask,
     Candidate,
     CapChoice,
     Choice,
     Chosen,
-    Gradients,
-    IndividualCounts,
-    Marginal,
-    Measurement,
-    Moments,
     NormChoice,
-    OccupiedCells,
-    Queries,
     Question,
-    Request,
-    request_grid,
-    request_size,
 )
-from sfumato.recipes import Plan, Product, find_part, follow_recipe, list_costs
-from sfumato.release import (
+from sfumato.core.questions.counts import IndividualCounts, Marginal, OccupiedCells, Queries
+from sfumato.core.questions.gradients import Gradients
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid, request_size
+from sfumato.core.questions.moments import Moments
+from sfumato.recipes.base import Plan, Product, find_part, follow_recipe, list_costs
+from sfumato.release.files import (
     PackedAnswers,
     append_answers,
     pack_measurements,
@@ -52,12 +44,15 @@ from sfumato.release import (
 )
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Cost, Entry, Ledger
-    from sfumato.curator.door import Bill, Charged
-    from sfumato.engines import Engine
-    from sfumato.engines.gradients import TrueRecords
-    from sfumato.noise import NoiseSource
-    from sfumato.schema import Part, Table
+    from sfumato.core.cost.cost import Cost
+    from sfumato.core.door import Bill, Charged
+    from sfumato.core.engine.gradients import TrueRecords
+    from sfumato.core.facts.part import Part
+    from sfumato.core.facts.table import Table
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.servers.project import Engine
 
     Exact = dict[tuple[Part | None, Question], TrueCounts]
 

@@ -17,19 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sfumato.accounting import Budget, Cost, Spent, add_costs, admits
+from sfumato.core.cost.budget import Budget, Spent, add_costs, admits
+from sfumato.core.cost.cost import Cost
+from sfumato.core.engine.encode import quote_name
+from sfumato.core.engine.opening import has_lines
+from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.exact import format_exact, format_short, parse_delta, parse_exact, parse_positive
+from sfumato.core.facts.column import parse_column
+from sfumato.core.facts.project import find_private, match_files, parse_project
 from sfumato.curator import Curator
-from sfumato.engines.encode import quote_name
-from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import format_exact, format_short, parse_delta, parse_exact, parse_positive
+from sfumato.drafts.draft import MISSING, PERSON_NAMES, Known, describe_column, is_text_file, name_table
+from sfumato.drafts.profile import find_edges, profile_table
 from sfumato.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
-from sfumato.schema import Known, name_table, parse_column, parse_project
-from sfumato.schema.draft import MISSING, PERSON_NAMES, describe_column, is_text_file
-from sfumato.schema.project import find_private, match_files
 from sfumato.sql.finish import Answer
-from sfumato.tables.opening import has_lines
-from sfumato.tables.profile import find_edges, profile_table
 
 # Of epsilon: for the kinds of columns, and with what they hold. The rest is for numbers among texts.
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)

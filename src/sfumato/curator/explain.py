@@ -20,7 +20,8 @@ from sfumato.sql.finish import Answer, Price, note_cuts, sum_records
 from sfumato.sql.plan import explain_query
 
 if TYPE_CHECKING:
-    from sfumato.accounting import BudgetReport, Ledger
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.ledger.report import BudgetReport
     from sfumato.sql.plan import QueryPlan
     from sfumato.sql.reuse import Derived
 

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sfumato.core.engine.encode import connect, hide_failures, quote_name, quote_text
+from sfumato.core.errors import SchemaError
+from sfumato.core.exact import format_short
+from sfumato.core.facts.column import suggest_name
+from sfumato.core.facts.project import parse_project
 from sfumato.curator import Curator
-from sfumato.engines.encode import connect, hide_failures, quote_name, quote_text
-from sfumato.errors import SchemaError
-from sfumato.exact import format_short
-from sfumato.schema import parse_project, suggest_name
-from sfumato.tables import TableLike, read_table
+from sfumato.tables.read import TableLike, read_table
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.schema import Period
-from sfumato.tables.opening import TEXT_FILES
+from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.facts.domain import Period
 
 if TYPE_CHECKING:
-    from sfumato.recipes import Plan
+    from sfumato.recipes.base import Plan
 
 _MOST_NAMED = 6  # columns in a note
 

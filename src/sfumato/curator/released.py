@@ -16,24 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.errors import SfumatoError
-from sfumato.exact import parse_delta, parse_exact
+from sfumato.core.errors import SfumatoError
+from sfumato.core.exact import parse_delta, parse_exact
+from sfumato.core.facts.table import UNIT
+from sfumato.core.questions.counts import CappedMarginal, ClippedMarginal, IndividualCounts, Marginal
+from sfumato.core.questions.measurement import Measurement, Request, request_cost, request_grid
 from sfumato.inference.files import unpack_models
-from sfumato.questions import (
-    CappedMarginal,
-    ClippedMarginal,
-    IndividualCounts,
-    Marginal,
-    Measurement,
-    Request,
-    request_cost,
-    request_grid,
-)
-from sfumato.recipes import parse_epsilons, parse_record
-from sfumato.release import PackedAnswers
+from sfumato.recipes.base import parse_epsilons
+from sfumato.recipes.files import parse_record
 from sfumato.release.ask import ReleasedModel, can_ask
+from sfumato.release.files import PackedAnswers
 from sfumato.release.release import replay_answers
-from sfumato.schema.table import UNIT
 from sfumato.sql.cells import read_axis
 from sfumato.sql.finish import Answer
 from sfumato.sql.plan import NoisyAggregates
@@ -42,9 +35,11 @@ from sfumato.sql.reuse import Earlier
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Entry, Ledger
-    from sfumato.recipes import Plan
-    from sfumato.schema import Project, Table
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import Table
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.recipes.base import Plan
     from sfumato.sql.plan import QueryPlan
     from sfumato.sql.question import Question
     from sfumato.sql.statement import Statement

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 from sfumato.sql.expected import note_conditions
 from sfumato.sql.finish import (
     Answer,
@@ -31,7 +31,8 @@ from sfumato.sql.reuse import Derived, Earlier
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Entry, Ledger
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.ledger import Ledger
     from sfumato.curator.released import Released
     from sfumato.sql.plan import NoisyAggregates, QueryPlan
     from sfumato.sql.statement import Statement

@@ -17,20 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, Ledger, histogram_sensitivity
-from sfumato.curator.door import Bill, answer_under_charge
-from sfumato.errors import RecipeError
-from sfumato.exact import digest, format_exact, parse_positive
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import histogram_sensitivity
+from sfumato.core.door import Bill, answer_under_charge
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import digest, format_exact, parse_positive
+from sfumato.core.facts.project import Project
+from sfumato.core.facts.table import Table, table_spec
+from sfumato.core.ledger.ledger import Ledger
+from sfumato.core.questions.choices import measure_distance
+from sfumato.core.questions.counts import Marginal
 from sfumato.metrics.pie import pie_chart
 from sfumato.metrics.released import code_released, open_release, split_epsilons
-from sfumato.questions import Marginal, measure_distance
-from sfumato.schema import Project, Table, table_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.engines import Engine
-    from sfumato.noise import NoiseSource
+    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.servers.project import Engine
 
 SCORE_GRID = 2**20
 """The score of a row is rounded to a multiple of 1 / SCORE_GRID, so that sums are exact."""

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.curator.door import open_charge
-from sfumato.engines.base import sign_version
-from sfumato.errors import SourceError
-from sfumato.exact import digest
-from sfumato.questions import Answer, Ask, Measurement, Request, RunningSums, request_grid
-from sfumato.recipes import Plan, Product, follow_recipe
+from sfumato.core.door import open_charge
+from sfumato.core.engine.base import sign_version
+from sfumato.core.errors import SourceError
+from sfumato.core.exact import digest
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid
+from sfumato.core.questions.series import RunningSums
+from sfumato.recipes.base import Plan, Product, follow_recipe
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Entry, Ledger
-    from sfumato.curator.door import Bill
-    from sfumato.engines import Engine, TrueCounts
-    from sfumato.noise import NoiseSource
+    from sfumato.core.door import Bill
+    from sfumato.core.engine.base import TrueCounts
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.servers.project import Engine
 
 
 class Series:

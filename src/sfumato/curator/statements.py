@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import Allowance
-from sfumato.curator.door import Bill, Charged, answer_under_charge
+from sfumato.core.cost.parallel import Allowance
+from sfumato.core.door import Bill, Charged, answer_under_charge
+from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.exact import digest
+from sfumato.core.facts.project import refuse_private_file
+from sfumato.core.facts.table import table_spec
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import measure_in_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
 from sfumato.curator.within import FIRST_TRY, answer_within
-from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import digest
-from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
@@ -52,10 +53,14 @@ from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type,
 from sfumato.sql.statement import price_statement, read_statement
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
-    from sfumato.engines import Engine
-    from sfumato.noise import NoiseSource
-    from sfumato.schema import Project, PublicTable, Table
+    from sfumato.core.cost.budget import Budget
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import PublicTable, Table
+    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.ledger.report import BudgetReport
+    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.servers.project import Engine
     from sfumato.sql.listing import Listing
     from sfumato.sql.relation import Catalog
     from sfumato.sql.statement import Statement

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.accounting import max_mu, mu_to_epsilon
+from sfumato.core.cost.curves import max_mu, mu_to_epsilon
+from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.exact import round_up
 from sfumato.curator.reuse import finish_measured
-from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import round_up
 from sfumato.sql.finish import Answer
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, check_within, half_width
 from sfumato.sql.reuse import average_answers, can_average, find_lack

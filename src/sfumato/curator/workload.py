@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.accounting import max_mu, mu_to_epsilon
-from sfumato.errors import BudgetExceeded, RecipeError, UnsupportedQuery
-from sfumato.exact import format_short
+from sfumato.core.cost.curves import max_mu, mu_to_epsilon
+from sfumato.core.errors import BudgetExceeded, RecipeError, UnsupportedQuery
+from sfumato.core.exact import format_short
 from sfumato.sql.expected import expected_errors
 from sfumato.sql.reuse import expect_noise, spread_of_noise
 from sfumato.sql.rows import selects_rows

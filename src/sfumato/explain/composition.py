@@ -13,18 +13,11 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.accounting import (
-    Budget,
-    Cost,
-    Spent,
-    admits,
-    mu_to_epsilon,
-    rho_to_epsilon,
-    sqrt_up,
-)
-from sfumato.accounting.cost import bisect_floats, to_decimal
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, format_exact
+from sfumato.core.cost.budget import Budget, Spent, admits
+from sfumato.core.cost.cost import Cost, bisect_floats, sqrt_up, to_decimal
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, format_exact
 from sfumato.explain.guarantee import Guarantee, parse_probability
 
 if TYPE_CHECKING:

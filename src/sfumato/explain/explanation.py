@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sfumato.accounting.posterior import RARITIES
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, format_exact, round_up
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, format_exact, round_up
 from sfumato.explain.guarantee import (
     Guarantee,
     Reading,
@@ -22,6 +21,7 @@ from sfumato.explain.guarantee import (
     parse_probability,
     read_epsilon,
 )
+from sfumato.explain.posterior import RARITIES
 from sfumato.pages.words import amount, at_least, at_most
 
 FALSE_ALARMS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10))

@@ -1,7 +1,7 @@
 """A privacy guarantee as a record (what one query costs, how often it is asked), and what it lets one learn.
 
 Amounts add up over queries: pure epsilons, rates rho and squares of mu, and the probabilities delta with
-which a query may fail. `sfumato.accounting.posterior` has the bounds and their reasons. The adversary knows
+which a query may fail. `sfumato.explain.posterior` has the bounds and their reasons. The adversary knows
 everybody else's data; an answer multiplies the odds of a belief by the ratio of its probabilities, and the
 logarithm of that ratio is the privacy loss of the answer.
 
@@ -19,15 +19,11 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Literal, get_args
 
-from sfumato.accounting import mu_to_epsilon, pure_to_mu, pure_to_rho, rho_to_epsilon, sqrt_up
-from sfumato.accounting.posterior import (
-    Total,
-    largest_power,
-    posterior_bounds,
-    pure_bounds,
-)
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
+from sfumato.core.cost.cost import pure_to_mu, pure_to_rho, sqrt_up
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive
+from sfumato.explain.posterior import Total, largest_power, posterior_bounds, pure_bounds
 
 Kind = Literal["epsilon", "rho", "mu"]
 
@@ -302,7 +298,7 @@ def _concentrated_right(rho: float, prior: float) -> float:
     """An upper bound on a grid: between two rates, the detections of the one with the alarms of the other."""
     import numpy as np
 
-    from sfumato.accounting.powers import concentrated_powers
+    from sfumato.explain.powers import concentrated_powers
 
     edges = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-16, 16, 160))), [1.0]])
     for _ in range(2):

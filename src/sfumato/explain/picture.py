@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.accounting.posterior import pure_bounds
-from sfumato.accounting.powers import concentrated_powers
 from sfumato.explain.explanation import Explanation, count_queries
 from sfumato.explain.guarantee import Guarantee, belief_bounds, least_missed
+from sfumato.explain.posterior import pure_bounds
+from sfumato.explain.powers import concentrated_powers
 from sfumato.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write
 from sfumato.pages.words import at_least, at_most
 
@@ -28,7 +28,9 @@ _SHEET = (
 def draw_explanation(explanation: Explanation) -> str:
     """An SVG picture of the explanation; needs nothing from elsewhere and follows light and dark pages.
 
-    >>> from sfumato.explain import Guarantee, explain_guarantee
+    >>> from sfumato.explain.guarantee import Guarantee
+
+    >>> from sfumato.explain.explanation import explain_guarantee
     >>> draw_explanation(explain_guarantee(Guarantee(kind="epsilon", amount=1))).startswith("<svg ")
     True
     """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.project import quote_toml
 from sfumato.pages.svg import draw_file, element, write
 from sfumato.pages.words import clip_text, plain_text, plural
-from sfumato.schema import quote_toml
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import RecipeError
 from sfumato.pages.words import list_names, plain_text
 from sfumato.recipes.public import encode_public, read_public_table
-from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 MOST_VALUES = 100
 """Numbers with more distinct values than this are cut into bins."""

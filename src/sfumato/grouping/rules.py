@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period
+from sfumato.core.facts.project import quote_toml
+from sfumato.core.facts.rules import quote_column
 from sfumato.recipes.public import encode_public, read_numbers
-from sfumato.schema import Bins, Column, IntegerRange, Period
-from sfumato.schema.project import quote_toml
-from sfumato.schema.rules import quote_column
 
 MOST_RULES = 12
 """Rules that are proposed, of `rules` and of `impossible` each."""
@@ -81,7 +82,7 @@ class _Apart:
 def find_rules(columns: Mapping[str, Column], rows: pa.Table) -> tuple[ProposedRule, ...]:
     """Rules of described `columns` that hold in all of the public `rows`, the best first under each key.
 
-    >>> from sfumato.schema import parse_column
+    >>> from sfumato.core.facts.column import parse_column
     >>> described = {name: parse_column(name, {"range": [0, 99]}) for name in ("age", "school")}
     >>> ages = np.arange(1000) % 100
     >>> found = find_rules(described, pa.table({"age": ages, "school": np.minimum(ages, 12)}))

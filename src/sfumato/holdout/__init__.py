@@ -5,7 +5,7 @@ so that nothing true about the holdout gets out. `guard` compares, answers and s
 Ladder. The guide is docs/holdout.md, the proof docs/proofs/holdout.md.
 """
 
-from sfumato.errors import HoldoutSpent, QuestionRefused
+from sfumato.core.errors import HoldoutSpent, QuestionRefused
 from sfumato.holdout.guard import Answer, ReusableHoldout, Scorer
 from sfumato.holdout.leaderboard import Leaderboard, Standing, ladder_error
 from sfumato.holdout.plan import Accuracy, HoldoutPlan, HoldoutPrivacy, plan_holdout

@@ -11,8 +11,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError, SchemaError
-from sfumato.exact import ExactLike, Withheld, parse_positive
+from sfumato.core.errors import HoldoutSpent, QuestionRefused, RecipeError, SchemaError
+from sfumato.core.exact import ExactLike, Withheld, parse_positive
+from sfumato.core.noise.samplers import discrete_gaussian, discrete_laplace
 from sfumato.holdout.plan import HoldoutPlan, HoldoutPrivacy, plan_holdout
 from sfumato.holdout.questions import (
     GRID,
@@ -29,7 +30,6 @@ from sfumato.holdout.questions import (
     probe_places,
     read_scores,
 )
-from sfumato.noise import discrete_gaussian, discrete_laplace
 
 Response = Literal["predict", "predict_proba", "decision_function"]
 

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError
-from sfumato.exact import ExactLike, Withheld, parse_positive, parse_whole
+from sfumato.core.errors import HoldoutSpent, QuestionRefused, RecipeError
+from sfumato.core.exact import ExactLike, Withheld, parse_positive, parse_whole
 from sfumato.holdout.plan import MOST
 from sfumato.holdout.questions import (
     GRID,

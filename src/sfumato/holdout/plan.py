@@ -8,11 +8,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Literal, get_args
 
-from sfumato.accounting import Cost, Spent, add_costs, mu_to_epsilon, rho_to_epsilon, sqrt_up
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.cost import Cost, sqrt_up
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.core.noise.laws import Kind, make_law
 from sfumato.holdout.questions import GRID
-from sfumato.noise import Kind, make_law
 
 Constants = Literal["practical", "theorem", "own"]
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import QuestionRefused, SchemaError
-from sfumato.exact import Withheld
+from sfumato.core.errors import QuestionRefused, SchemaError
+from sfumato.core.exact import Withheld
 
 T = TypeVar("T")
 

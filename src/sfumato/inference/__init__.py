@@ -3,16 +3,11 @@
 Post-processing only: it sees measurements and public facts, and cannot import anything that reads records.
 """
 
-from typing import TYPE_CHECKING
-
-from sfumato._lazy import lend_names
-
-if TYPE_CHECKING:
-    from sfumato.inference.domain import Domain, Measurement, Sparse, estimate_total, merge_measurements
-    from sfumato.inference.estimation import LARGEST_TREE, estimate, fit_model, order_mask
-    from sfumato.inference.files import pack_model, quantise, unpack_models
-    from sfumato.inference.model import Model
-    from sfumato.inference.tree import Growth, Tree, build_tree, tree_cells
+from sfumato.inference.domain import Domain, Measurement, Sparse, estimate_total, merge_measurements
+from sfumato.inference.estimation import LARGEST_TREE, estimate, fit_model, order_mask
+from sfumato.inference.files import pack_model, quantise, unpack_models
+from sfumato.inference.model import Model
+from sfumato.inference.tree import Growth, Tree, build_tree, tree_cells
 
 __all__ = [
     "LARGEST_TREE",
@@ -33,5 +28,3 @@ __all__ = [
     "tree_cells",
     "unpack_models",
 ]
-
-__getattr__, __dir__ = lend_names(__name__)

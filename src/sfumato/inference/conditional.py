@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import draw_scattered, number_cells
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.inference.kernels import apply_rows, rearrange, spread_rows
 
 Columns = tuple[str, ...]

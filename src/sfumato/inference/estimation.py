@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import NoMass, RecipeError
+from sfumato.core.errors import NoMass, RecipeError
 from sfumato.inference.domain import Columns, Domain, Measurement, estimate_total, merge_measurements
 from sfumato.inference.kernels import (
     Pattern,
@@ -97,7 +97,7 @@ def estimate(
     or with a `target` loss, it goes on until the target is reached or so many evaluations are made.
     `seed` is the default seed of rows; `progress` is told how far the fit is.
 
-    >>> from sfumato.inference import Domain, Measurement
+    >>> from sfumato.inference.domain import Domain, Measurement
     >>> noisy = Measurement(columns=("a",), values=np.array([30.0, 70.0]), sigma=0.1)
     >>> estimate(Domain({"a": 2, "b": 2}), [noisy]).marginal(("a", "b")).round(1).tolist()
     [[15.0, 15.0], [35.0, 35.0]]

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError, ReleaseError
+from sfumato.core.engine.arrays import label_array, to_arrow, to_numpy
+from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.inference.domain import Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree
-from sfumato.tables.arrays import label_array, to_arrow, to_numpy
 
 _COLUMNS = ("model", "clique", "value", "about")
 _FACTS = ("format", "domain", "cliques", "parents", "separators", "total", "loss", "evaluations", "seed")
@@ -52,7 +52,9 @@ def quantise(model: Model) -> Model:
 def pack_model(models: Mapping[str, Model]) -> bytes:
     """The models by their key, the epsilon as text, as a Parquet file that reads back bit by bit.
 
-    >>> from sfumato.inference import Measurement, estimate
+    >>> from sfumato.inference.domain import Measurement
+
+    >>> from sfumato.inference.estimation import estimate
     >>> noisy = Measurement(columns=("a",), values=np.array([30.0, 70.0]), sigma=0.1)
     >>> model = quantise(estimate(Domain({"a": 2}), [noisy]))
     >>> unpack_models(pack_model({"1": model}))["1"].values.tolist() == model.values.tolist()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import NoMass, RecipeError
+from sfumato.core.errors import NoMass, RecipeError
 from sfumato.inference.kernels import eliminate, find_steps, marginalise, multiply, spread
 
 if TYPE_CHECKING:

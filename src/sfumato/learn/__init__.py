@@ -16,7 +16,12 @@ from sfumato.learn.model import (
     open_model,
     parse_model,
 )
-from sfumato.recipes import Additive, Clusters, Linear, Logistic, Network, Quantiles
+from sfumato.recipes.additive import Additive
+from sfumato.recipes.clusters import Clusters
+from sfumato.recipes.linear import Linear
+from sfumato.recipes.logistic import Logistic
+from sfumato.recipes.network import Network
+from sfumato.recipes.quantiles import Quantiles
 
 __all__ = [
     "Additive",

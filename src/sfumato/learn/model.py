@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError, ReleaseError, SourceError
-from sfumato.exact import NORMAL_95
+from sfumato.core.errors import RecipeError, ReleaseError, SourceError
+from sfumato.core.exact import NORMAL_95
+from sfumato.core.facts.column import Column, parse_column
+from sfumato.core.questions.moments import SCORE_GRID
 from sfumato.learn.sql import regression_sql, score_sql
 from sfumato.models.additive import AdditiveModel, label_cells, read_model
 from sfumato.models.clusters import ClusterModel, read_clusters
@@ -22,12 +24,9 @@ from sfumato.models.distribution import DistributionModel, read_distribution
 from sfumato.models.document import FORMAT, pack_model
 from sfumato.models.network import NetworkModel, read_network
 from sfumato.models.regression import RegressionModel, read_regression
-from sfumato.questions import SCORE_GRID
 from sfumato.recipes.public import encode_public
-from sfumato.release import open_folder
-from sfumato.schema import Column, parse_column
-from sfumato.tables import read_table
-from sfumato.tables.read import TableLike
+from sfumato.release.folder import open_folder
+from sfumato.tables.read import TableLike, read_table
 
 _AnyModel = AdditiveModel | RegressionModel | NetworkModel | DistributionModel | ClusterModel
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
     from sfumato.models.additive import AdditiveModel, Score

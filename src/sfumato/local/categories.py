@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.exact import ExactLike, format_exact, parse_exact, parse_whole
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_whole
 from sfumato.local.draws import (
     CHUNK,
     WORDS,
@@ -38,7 +38,7 @@ from sfumato.local.mechanism import (
 )
 
 if TYPE_CHECKING:
-    from sfumato.noise.entropy import BitSource
+    from sfumato.core.noise.entropy import BitSource
 
 Flips = Literal["optimized", "symmetric"]
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
-from sfumato.noise.laws import exp_bounds
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_positive
+from sfumato.core.noise.laws import exp_bounds
 
 if TYPE_CHECKING:
-    from sfumato.noise.entropy import BitSource
+    from sfumato.core.noise.entropy import BitSource
 
 WORDS: Final = 1 << 64
 """How many values a random word has: a threshold T stands for the probability T / 2^64."""
@@ -167,7 +167,7 @@ def draw_events(threshold: int, size: int, source: BitSource) -> NDArray[np.bool
 def draw_fair(size: int, source: BitSource) -> NDArray[np.bool_]:
     """`size` fair and independent bits.
 
-    >>> from sfumato.noise.entropy import KeyStream
+    >>> from sfumato.core.noise.entropy import KeyStream
     >>> draw_fair(3, KeyStream()).shape
     (3,)
     """

@@ -19,13 +19,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError, SchemaError, SourceError
-from sfumato.exact import format_exact
+from sfumato.core.errors import RecipeError, SchemaError, SourceError
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.limits import MOST_TEXT, read_regular
 from sfumato.local.categories import UnaryEncoding
 from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
-from sfumato.schema.limits import MOST_TEXT, read_regular
-from sfumato.tables import is_text, read_table, spell_table
+from sfumato.tables.read import is_text, read_table, spell_table
 
 if TYPE_CHECKING:
     from sfumato.local.means import MeanMechanism

@@ -15,8 +15,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.exact import ExactLike, parse_exact
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.exact import ExactLike, parse_exact
+from sfumato.core.noise.entropy import BitSource, KeyStream
+from sfumato.core.noise.laws import MAX_SCALE, Law, loss_floor
+from sfumato.core.noise.samplers import draw_wide
 from sfumato.local.draws import (
     WORDS,
     chunks,
@@ -37,9 +40,6 @@ from sfumato.local.mechanism import (
     count_answers,
     refuse_impossible,
 )
-from sfumato.noise.entropy import BitSource, KeyStream
-from sfumato.noise.laws import MAX_SCALE, Law, loss_floor
-from sfumato.noise.samplers import draw_wide
 
 STEPS: Final = 1 << 24
 """Steps of the grid over [low, high]; a value is moved by half a step at most."""

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.exact import ExactLike, format_exact, parse_whole
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.exact import ExactLike, format_exact, parse_whole
+from sfumato.core.noise.entropy import BitSource, KeyStream
 from sfumato.local.draws import log_above, parse_epsilon
-from sfumato.noise.entropy import BitSource, KeyStream
 
 Projection = Literal["none", "sum", "clip", "simplex"]
 

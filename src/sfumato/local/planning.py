@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_positive, parse_whole
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, parse_positive, parse_whole
 from sfumato.local.categories import (
     CoinResponse,
     HadamardResponse,

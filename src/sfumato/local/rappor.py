@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.exact import ExactLike, format_exact, parse_exact, parse_whole
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_whole
+from sfumato.core.noise.entropy import BitSource, KeyStream
 from sfumato.local.categories import check_bits, count_bits
 from sfumato.local.draws import WORDS, draw_events, draw_uniform, lie_threshold, log_above, parse_epsilon
 from sfumato.local.mechanism import (
@@ -31,7 +32,6 @@ from sfumato.local.mechanism import (
     project_shares,
     refuse_impossible,
 )
-from sfumato.noise.entropy import BitSource, KeyStream
 
 _MAX_WIDTH: Final = 1 << 12
 _MAX_HASHES: Final = 8

@@ -4,7 +4,7 @@ What is measured here is made of the private records. It is internal and not pri
 may be published as it is.
 """
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
 from sfumato.metrics.compare import INTERNAL, Comparison, compare_pair, compare_tables
 from sfumato.metrics.encode import CodedPair, Side, encode_pair
 from sfumato.metrics.k_marginal import KMarginal, k_marginal

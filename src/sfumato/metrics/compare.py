@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
 from sfumato.metrics.classifiers import Downstream, Propensity, measure_downstream, measure_propensity
 from sfumato.metrics.columns import Label, align_counts, pack_codes, renumber, total_variation
 from sfumato.metrics.encode import CodedPair, Side, encode_pair
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
-    from sfumato.tables import TableLike
+    from sfumato.core.facts.table import Table
+    from sfumato.tables.read import TableLike
 
 INTERNAL = "INTERNAL: compares with the private records, not private, do not publish"
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)

@@ -13,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.engines import find_files
-from sfumato.engines.base import Fetched
-from sfumato.engines.encode import hide_failures
-from sfumato.engines.sealed import seal_table
-from sfumato.engines.source import Stored, describe_stored
-from sfumato.errors import MetricError
-from sfumato.exact import Withheld
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.engine.base import Fetched
+from sfumato.core.engine.encode import hide_failures
+from sfumato.core.engine.sealed import seal_table
+from sfumato.core.engine.source import Stored, describe_stored, find_files
+from sfumato.core.errors import MetricError
+from sfumato.core.exact import Withheld
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import IntegerRange, Period
+from sfumato.core.facts.table import PrivacyUnit, Table, code_name
 from sfumato.metrics.columns import (
     CodedColumn,
     Label,
@@ -35,9 +38,7 @@ from sfumato.metrics.columns import (
     to_numbers,
 )
 from sfumato.metrics.released import code_released, is_released_layout, released_names
-from sfumato.schema import Column, IntegerRange, Period, Table
-from sfumato.schema.table import PrivacyUnit, code_name
-from sfumato.tables import TableLike, require_columns, to_numpy
+from sfumato.tables.read import TableLike, require_columns
 
 ROW = "row of the table"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
 from sfumato.metrics.columns import (
     SIDES,
     Label,
@@ -21,7 +21,7 @@ from sfumato.metrics.columns import (
     read_sides,
     renumber,
 )
-from sfumato.tables import TableLike, require_columns
+from sfumato.tables.read import TableLike, require_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
 from sfumato.metrics.columns import (
     align_counts,
     code_text,
@@ -27,7 +27,7 @@ from sfumato.metrics.k_marginal import require_records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.tables import TableLike
+    from sfumato.tables.read import TableLike
 
 # The contest's constants (docs/metrics.md).
 _LARGEST = 1_000_000

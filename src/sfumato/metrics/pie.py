@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
 from sfumato.metrics.columns import SIDES, read_sides, whole_numbers
-from sfumato.tables import TableLike, require_columns
+from sfumato.tables.read import TableLike, require_columns
 
 _INDEX = ("epsilon", "neighborhood", "year", "month")
 # The contest's constants (docs/metrics.md).

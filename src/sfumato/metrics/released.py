@@ -14,7 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError
+from sfumato.core.errors import MetricError
+from sfumato.core.facts.column import OTHER, Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples
+from sfumato.core.facts.table import Table
 from sfumato.metrics.columns import (
     code_text,
     finite_numbers,
@@ -27,7 +30,6 @@ from sfumato.metrics.columns import (
 )
 from sfumato.recipes.base import column_labels
 from sfumato.release.folder import open_folder
-from sfumato.schema import OTHER, Bins, Column, IntegerRange, Period, Table, Tuples
 
 EPSILON = "epsilon"
 
@@ -47,7 +49,7 @@ def open_release(path: Path | str) -> Released:
     >>> open_release("nowhere")
     Traceback (most recent call last):
         ...
-    sfumato.errors.SourceError: release: there is no file 'nowhere'
+    sfumato.core.errors.SourceError: release: there is no file 'nowhere'
     """
     path = Path(path)
     if not path.is_dir():

@@ -12,7 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import MetricError, SchemaError
+from sfumato.core.errors import MetricError, SchemaError
+from sfumato.core.facts.domain import IntegerRange
+from sfumato.core.facts.project import read_project
+from sfumato.core.facts.table import Table
 from sfumato.metrics.columns import code_column, pack_codes, read_side
 from sfumato.metrics.compare import HALF, INTERNAL, RELEASE, UNIFORM, ZEROS, compare_pair, sample_truth
 from sfumato.metrics.encode import ROW, CodedPair, Side, encode_pair, encode_wide, stored_names
@@ -21,8 +24,7 @@ from sfumato.metrics.match3 import Match3, match3
 from sfumato.metrics.pie import PieChart, pie_chart
 from sfumato.metrics.released import EPSILON, Released, open_release, split_epsilons
 from sfumato.metrics.taxi import Taxi, taxi
-from sfumato.schema import IntegerRange, Table, read_project
-from sfumato.tables import require_columns
+from sfumato.tables.read import require_columns
 
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
 RecordMetric = Literal["k-marginal", "taxi", "match3"]
@@ -82,7 +84,7 @@ def score_release(request: Request, *, progress: Callable[[str], None] = lambda 
     >>> score_release(Request(release=Path("nowhere"), truth=Path("nothing.csv")))
     Traceback (most recent call last):
         ...
-    sfumato.errors.SourceError: release: there is no file 'nowhere'
+    sfumato.core.errors.SourceError: release: there is no file 'nowhere'
     """
     progress("reading the release")
     opened = _open(request)

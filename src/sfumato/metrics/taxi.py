@@ -24,7 +24,7 @@ from sfumato.metrics.k_marginal import FARTHEST, Coded, code_column_pair, measur
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.tables import TableLike
+    from sfumato.tables.read import TableLike
 
 SHIFTS = tuple(range(21))
 AREAS = (-1, *range(1, 78))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import format_exact, parse_exact
+from sfumato.core.exact import format_exact, parse_exact
 from sfumato.models.document import Family
 from sfumato.models.links import SCORE_UNITS
 

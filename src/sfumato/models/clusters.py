@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Label
 from sfumato.models.design import Term, code_ends, number_values, scale_numbers
-from sfumato.schema import Column, Label
 
 Floats = NDArray[np.float64]
 

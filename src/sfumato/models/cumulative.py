@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import NORMAL_95
+from sfumato.core.exact import NORMAL_95
 
 Floats = NDArray[np.float64]
 

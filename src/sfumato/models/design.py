@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact
-from sfumato.schema import Bins, Column, Domain, IntegerRange, Label, Period, Table, Values
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, Domain, IntegerRange, Label, Period, Values
+from sfumato.core.facts.table import Table
 
 STEPS = 512
 """Equal steps between the bounds of a column that has bounds and no domain."""

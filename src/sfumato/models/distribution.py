@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import parse_exact
+from sfumato.core.exact import parse_exact
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Label
 from sfumato.models.cumulative import Floats, find_cell
-from sfumato.schema import Column, Label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

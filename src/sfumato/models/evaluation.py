@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import NORMAL_95
+from sfumato.core.exact import NORMAL_95
 
 Floats = NDArray[np.float64]
 Record = dict[str, Any]

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Label
 from sfumato.models.design import Design, design_columns, number_values
 from sfumato.models.document import Family
-from sfumato.schema import Column, Label
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

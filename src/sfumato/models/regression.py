@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Label
 from sfumato.models.design import number_values
 from sfumato.models.document import Family
-from sfumato.schema import Column, Label
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +58,7 @@ class RegressionModel:
 def read_regression(document: Mapping[str, Any], columns: Mapping[str, Column]) -> RegressionModel:
     """The model that a model.json describes; `columns` are those of its inputs.
 
-    >>> from sfumato.schema import parse_column
+    >>> from sfumato.core.facts.column import parse_column
     >>> columns = {"sex": parse_column("sex", {"values": ["m", "f"]})}
     >>> terms = [{"column": None, "coefficient": 1.0}, {"column": "sex", "label": "f", "coefficient": 0.5}]
     >>> document = {"recipe": "linear", "bounds": ["0", "9"], "terms": terms}

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, format_short, parse_exact, round_up
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, format_short, parse_exact, round_up
 
 NONE = "\N{EN DASH}"
 """What stands where there is no number."""

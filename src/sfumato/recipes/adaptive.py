@@ -19,11 +19,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sfumato.errors import RecipeError
-from sfumato.exact import parse_whole
-from sfumato.inference import LARGEST_TREE, Domain, Growth, tree_cells
-from sfumato.inference.domain import Columns
-from sfumato.questions import Answer, Ask, Candidate, Choice, Chosen
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_whole
+from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.measurement import Answer, Ask
+from sfumato.inference.domain import Columns, Domain
+from sfumato.inference.estimation import LARGEST_TREE
+from sfumato.inference.tree import Growth, tree_cells
 from sfumato.recipes.base import Plan, is_column_list
 from sfumato.recipes.dense import is_dense, measure_densely
 from sfumato.recipes.selection import (

@@ -17,13 +17,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive, parse_whole
-from sfumato.inference import LARGEST_TREE, Domain, Model, build_tree, estimate
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_positive, parse_whole
 from sfumato.inference.conditional import Conditional
-from sfumato.inference.domain import Columns
+from sfumato.inference.domain import Columns, Domain
+from sfumato.inference.estimation import LARGEST_TREE, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.inference.model import assign_identifiers, assign_runs, draw_codes, number_cells
+from sfumato.inference.model import Model, assign_identifiers, assign_runs, draw_codes, number_cells
+from sfumato.inference.tree import build_tree
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,
@@ -40,10 +42,9 @@ from sfumato.recipes.public import public_identifiers
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.rules import find_zeros
-from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23

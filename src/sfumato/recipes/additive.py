@@ -12,8 +12,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import NORMAL_95
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange
+from sfumato.core.facts.table import Table
 from sfumato.models.additive import AdditiveModel, label_cells
 from sfumato.models.design import code_values
 from sfumato.models.document import Family, pack_model
@@ -23,7 +26,6 @@ from sfumato.recipes.evaluation import run_split, split_plan
 from sfumato.recipes.model import ModelOptions, judge_target
 from sfumato.recipes.responses import count_columns, find_digits, list_responses
 from sfumato.recipes.selection import RemainingBudget, allow_gaussian
-from sfumato.schema import Bins, Column, IntegerRange, Table
 
 Columns = tuple[str, ...]
 

@@ -15,6 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.facts.domain import Tuples, Values
+from sfumato.core.facts.table import Table
+from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.residuals import Residuals, Term
 from sfumato.models.additive import Score, Shape
 from sfumato.models.terms import (
     Basis,
@@ -26,10 +31,8 @@ from sfumato.models.terms import (
     mix_evidence,
     shrink,
 )
-from sfumato.questions import Answer, Ask, Marginal, Measurement, Queries, Residuals, Term, in_records
 from sfumato.recipes.responses import Counted, Digits, Response, suffice
 from sfumato.recipes.selection import RemainingBudget
-from sfumato.schema import Table, Tuples, Values
 
 Columns = tuple[str, ...]
 Part = tuple[Columns, ...]

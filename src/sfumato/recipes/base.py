@@ -16,25 +16,19 @@ from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import Allowance, Cost
-from sfumato.errors import RecipeError
-from sfumato.exact import digest, format_exact, parse_positive
-from sfumato.questions import (
-    Answer,
-    Ask,
-    CapChoice,
-    Choice,
-    Marginal,
-    NormChoice,
-    Request,
-    Residuals,
-    ask_cost,
-    check_question,
-    request_cost,
-    request_size,
-)
-from sfumato.schema import Column, Label, Part, Table, Tuples, table_spec
-from sfumato.tables.arrays import label_array, to_arrow
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.parallel import Allowance
+from sfumato.core.engine.arrays import label_array, to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import digest, format_exact, parse_positive
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Label, Tuples
+from sfumato.core.facts.part import Part
+from sfumato.core.facts.table import Table, table_spec
+from sfumato.core.questions.choices import CapChoice, Choice, NormChoice, check_question
+from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_cost, request_size
+from sfumato.core.questions.residuals import Residuals
 
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27

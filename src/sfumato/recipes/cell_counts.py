@@ -17,22 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, discrete_gaussian_sigma
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_exact, parse_positive, round_up
-from sfumato.questions import (
-    Ask,
-    CapChoice,
-    CappedMarginal,
-    Chosen,
-    IndividualCounts,
-    Marginal,
-    Measurement,
-    Queries,
-    Request,
-    ask_cost,
-    request_sensitivity,
-)
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_exact, parse_positive, round_up
+from sfumato.core.questions.choices import CapChoice, Chosen
+from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, Queries
+from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost, request_sensitivity
 from sfumato.recipes.base import (
     Conversation,
     Options,
@@ -44,10 +36,9 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 Noise = Literal["auto", "laplace", "gaussian"]
 

@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, format_exact, parse_whole
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import NORMAL_95, format_exact, parse_whole
+from sfumato.core.facts.column import column_spec
+from sfumato.core.questions.measurement import Measurement
+from sfumato.core.questions.moments import SCORE_GRID, Moments
 from sfumato.models.clusters import Clusters as Found
 from sfumato.models.clusters import choose_centres, judge_clusters, locate, scale_column, spread_places
 from sfumato.models.design import Term, bound_columns, code_ends, number_values
 from sfumato.models.document import FORMAT, pack_model
-from sfumato.questions import SCORE_GRID, Measurement, Moments
 from sfumato.recipes.base import (
     Conversation,
     Options,
@@ -30,10 +32,9 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.linear import round_number
 from sfumato.recipes.selection import allow_gaussian, calibrate
-from sfumato.schema import column_spec
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 _SPREAD = Fraction(1, 20)  # of the budget, for the number of records and their squares
 _MOST_CLUSTERS = 64

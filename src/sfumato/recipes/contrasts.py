@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.inference import Sparse
-from sfumato.questions import Queries
+from sfumato.core.questions.counts import Queries
+from sfumato.inference.domain import Sparse
 
 if TYPE_CHECKING:
     from sfumato.inference.domain import Columns

@@ -11,9 +11,9 @@ from collections.abc import Collection, Generator, Mapping
 from fractions import Fraction
 from itertools import combinations
 
-from sfumato.inference import Domain
-from sfumato.inference.domain import Columns
-from sfumato.questions import Answer, Ask, Candidate, Choice, Chosen, Request
+from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.measurement import Answer, Ask, Request
+from sfumato.inference.domain import Columns, Domain
 from sfumato.recipes.contrasts import count_told, take_contrasts
 from sfumato.recipes.selection import (
     CHOICE,

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import parse_column
+from sfumato.core.facts.part import Part, split_people
+from sfumato.core.facts.table import Table
+from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, ask_cost, in_records, take_part
+from sfumato.core.questions.outcomes import CONFIDENCE, Outcomes, Scorer
+from sfumato.core.questions.residuals import Link, Term
 from sfumato.models.additive import read_model
 from sfumato.models.design import code_ends, code_values
 from sfumato.models.document import pack_model
@@ -37,23 +44,8 @@ from sfumato.models.evaluation import (
 )
 from sfumato.models.links import logistic_table
 from sfumato.models.regression import read_regression
-from sfumato.questions import (
-    Answer,
-    Ask,
-    Link,
-    Measurement,
-    Outcomes,
-    Queries,
-    Scorer,
-    Term,
-    ask_cost,
-    in_records,
-    take_part,
-)
-from sfumato.questions.outcomes import CONFIDENCE
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.selection import calibrate
-from sfumato.schema import Part, Table, parse_column, split_people
 
 if TYPE_CHECKING:
     from sfumato.recipes.model import ModelOptions

@@ -13,21 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.accounting import max_mu, mu_to_pure
-from sfumato.accounting.cost import SMOOTHING, sqrt_up
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive, round_up
+from sfumato.core.cost.cost import SMOOTHING, sqrt_up
+from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_positive, round_up
+from sfumato.core.questions.counts import Marginal, OccupiedCells
+from sfumato.core.questions.measurement import Answer, Measurement, Request, in_records, request_sensitivity
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
-from sfumato.questions import (
-    Answer,
-    Marginal,
-    Measurement,
-    OccupiedCells,
-    Request,
-    in_records,
-    request_sensitivity,
-)
 from sfumato.recipes.base import (
     Conversation,
     Plan,
@@ -44,7 +37,7 @@ from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 LARGEST_LISTED = 2**16
 """Histograms up to this size are released whole; of larger ones, only what passes the cut."""

@@ -8,11 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from sfumato import recipes
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.exact import parse_delta
+from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.exact import parse_delta
+from sfumato.core.facts.column import refuse_unknown_keys
+from sfumato.core.facts.project import read_toml
 from sfumato.recipes.base import FILE_KEYS, Recipe, parse_epsilons
-from sfumato.schema import read_toml, refuse_unknown_keys
 
 # Each is a dataclass whose fields are the keys of its recipe file, or the name that this package has for it.
 RECIPES: dict[str, str | Callable[..., Recipe]] = {

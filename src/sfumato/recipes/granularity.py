@@ -17,33 +17,28 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, max_mu, mu_to_pure
-from sfumato.accounting.cost import SMOOTHING, sqrt_up
-from sfumato.errors import RecipeError
-from sfumato.exact import parse_positive, round_up
-from sfumato.inference import Domain, Sparse, estimate_total, merge_measurements
-from sfumato.inference import Measurement as Noisy
-from sfumato.inference.domain import Columns
-from sfumato.inference.shrinkage import shrink_counts
-from sfumato.questions import (
+from sfumato.core.cost.cost import SMOOTHING, Cost, sqrt_up
+from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_positive, round_up
+from sfumato.core.questions.choices import Chosen, NormChoice
+from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal, Queries
+from sfumato.core.questions.measurement import (
     Answer,
     Ask,
-    Chosen,
-    ClippedMarginal,
-    IndividualCounts,
-    Marginal,
     Measurement,
-    NormChoice,
-    Queries,
     Request,
     ask_cost,
     in_records,
     request_cost,
     request_sensitivity,
 )
+from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
+from sfumato.inference.domain import Measurement as Noisy
+from sfumato.inference.shrinkage import shrink_counts
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 Kind = Literal["cell", "slab", "whole", "rest"]
 

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.inference import Domain, Growth, Model, build_tree
-from sfumato.inference.domain import Columns
-from sfumato.inference.model import number_cells
-from sfumato.questions import Answer, Ask, Measurement, Queries, in_records
+from sfumato.core.errors import RecipeError
+from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.inference.domain import Columns, Domain
+from sfumato.inference.model import Model, number_cells
+from sfumato.inference.tree import Growth, build_tree
 from sfumato.recipes.public import encode_public, open_public, pack_numbers, unpack_numbers
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.table import Table
     from sfumato.recipes.selection import Fitting, RemainingBudget
-    from sfumato.schema import Table
 
 TESTING = Fraction(1, 40)  # of the whole budget, for asking whether the records are like the public table
 

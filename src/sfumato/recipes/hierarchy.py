@@ -13,13 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.accounting.cost import SMOOTHING
-from sfumato.errors import RecipeError
-from sfumato.exact import parse_positive, parse_whole, round_up
+from sfumato.core.cost.cost import SMOOTHING
+from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.engine.arrays import label_array, to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_positive, parse_whole, round_up
+from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.models.cumulative import REACH
 from sfumato.models.hierarchy import Fitted, Level, fit_levels
-from sfumato.questions import Marginal, Measurement, Queries, Request, in_records, request_sensitivity
 from sfumato.recipes.base import (
     Conversation,
     Options,
@@ -32,10 +34,11 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.cell_counts import Noise, check_noise
 from sfumato.recipes.public import open_public, parse_public
-from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.schema import Column, Label, Table
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.domain import Label
+    from sfumato.core.facts.table import Table
 
 TOTAL = "total"
 """The level of one node, the count of everything."""

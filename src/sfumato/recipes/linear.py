@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.accounting import mu_to_epsilon
-from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, format_exact, parse_exact, round_up
+from sfumato.core.cost.curves import mu_to_epsilon
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import NORMAL_95, format_exact, parse_exact, round_up
+from sfumato.core.questions.measurement import Measurement, request_grid
+from sfumato.core.questions.moments import LARGEST_CURVATURE, LINK_GRID, SCORE_GRID, LinkWeights, Moments
 from sfumato.models.design import (
     Design,
     Term,
@@ -44,22 +46,13 @@ from sfumato.models.linear import (
     is_identified,
     list_needed,
 )
-from sfumato.questions import (
-    LARGEST_CURVATURE,
-    LINK_GRID,
-    SCORE_GRID,
-    LinkWeights,
-    Measurement,
-    Moments,
-    request_grid,
-)
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
 from sfumato.recipes.evaluation import run_split, split_plan
 from sfumato.recipes.model import ModelOptions
 from sfumato.recipes.selection import allow_gaussian, calibrate
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 _SQUARES = Fraction(1, 10)  # of the budget, for the squared residuals
 _FIRST = Fraction(1, 2**17)  # the first level of mu^2 to try: epsilon of about 0.01

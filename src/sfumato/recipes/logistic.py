@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, request_grid
+from sfumato.core.questions.moments import (
+    LARGEST_CURVATURE,
+    LARGEST_WEIGHT,
+    LINK_GRID,
+    SCORE_GRID,
+    LinkWeights,
+    Moments,
+)
 from sfumato.models.design import Design, average_products, build_design
 from sfumato.models.document import Family, pack_model
 from sfumato.models.logistic import (
@@ -24,18 +33,6 @@ from sfumato.models.logistic import (
     logistic_weights,
     next_coefficients,
     pool_start,
-)
-from sfumato.questions import (
-    LARGEST_CURVATURE,
-    LARGEST_WEIGHT,
-    LINK_GRID,
-    SCORE_GRID,
-    Answer,
-    Ask,
-    LinkWeights,
-    Measurement,
-    Moments,
-    request_grid,
 )
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.evaluation import run_split
@@ -55,8 +52,9 @@ from sfumato.recipes.linear import (
 from sfumato.recipes.selection import calibrate
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.domain import Label
+    from sfumato.core.facts.table import Table
     from sfumato.models.linear import Floats, NoisyMoments
-    from sfumato.schema import Label, Table
 
 _STEPS = 8
 _GROWTH = Fraction(5, 4)  # of the budget from one step to the next: the last ones make the estimate

@@ -17,9 +17,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import Cost
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive, parse_whole
+from sfumato.core.cost.cost import Cost
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_positive, parse_whole
+from sfumato.core.questions.choices import CapChoice, Chosen
+from sfumato.core.questions.counts import CappedMarginal, Marginal, Queries
+from sfumato.core.questions.measurement import (
+    Answer,
+    Ask,
+    Measurement,
+    Request,
+    ask_cost,
+    in_records,
+    request_sensitivity,
+)
 from sfumato.inference.maps import (
     CELLS,
     DRAWS,
@@ -31,20 +43,6 @@ from sfumato.inference.maps import (
     Noisy,
     choose_pies,
     fit_map,
-)
-from sfumato.questions import (
-    Answer,
-    Ask,
-    CapChoice,
-    CappedMarginal,
-    Chosen,
-    Marginal,
-    Measurement,
-    Queries,
-    Request,
-    ask_cost,
-    in_records,
-    request_sensitivity,
 )
 from sfumato.recipes.base import (
     Conversation,
@@ -65,12 +63,11 @@ from sfumato.recipes.public import (
     parse_public,
     unpack_numbers,
 )
-from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 Goal = Literal["pies", "counts"]
 

@@ -7,23 +7,16 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_positive
+from sfumato.core.facts.column import Column, column_spec, refuse_unknown_keys
+from sfumato.core.facts.domain import IntegerRange, Period, Tuples, Values
 from sfumato.models.design import code_values, find_inputs, is_described
 from sfumato.models.document import FORMAT, LINKS, Family
 from sfumato.recipes.base import Conversation, Options, Plan, is_column_list, refuse_no_delta, to_plain
-from sfumato.schema import (
-    Column,
-    IntegerRange,
-    Period,
-    Tuples,
-    Values,
-    column_spec,
-    refuse_unknown_keys,
-)
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 MOST_CANDIDATES = 8
 

@@ -14,10 +14,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, max_mu
-from sfumato.accounting.sampling import SampledRun
-from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, format_exact, parse_positive, parse_whole
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import max_mu
+from sfumato.core.cost.sampling import SampledRun
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import NORMAL_95, format_exact, parse_positive, parse_whole
+from sfumato.core.questions.counts import ClippedMarginal, Marginal, Queries
+from sfumato.core.questions.gradients import (
+    GRADIENT_GRID,
+    INPUT_GRID,
+    LARGEST_WEIGHT,
+    MOST_WEIGHTS,
+    WEIGHT_GRID,
+    Gradients,
+    Layers,
+)
+from sfumato.core.questions.measurement import Measurement, Request, in_records, request_cost
 from sfumato.models.design import (
     Design,
     Term,
@@ -28,27 +40,12 @@ from sfumato.models.design import (
 )
 from sfumato.models.document import Family, pack_model
 from sfumato.models.network import Descent, design_inputs, first_weights, list_inputs
-from sfumato.questions import (
-    GRADIENT_GRID,
-    INPUT_GRID,
-    WEIGHT_GRID,
-    ClippedMarginal,
-    Gradients,
-    Layers,
-    Marginal,
-    Measurement,
-    Queries,
-    Request,
-    in_records,
-    request_cost,
-)
-from sfumato.questions.gradients import LARGEST_WEIGHT, MOST_WEIGHTS
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
 from sfumato.recipes.model import ModelOptions, judge_target
 from sfumato.recipes.selection import allow_gaussian, calibrate
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 _HIDDEN = (64,)
 _STEPS = 100

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import parse_whole
-from sfumato.schema import Bins
-from sfumato.schema.column import NULL
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_whole
+from sfumato.core.facts.column import NULL
+from sfumato.core.facts.domain import Bins
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 _CELLS = 128  # of equal width, and as many that grow
 _REACH = 2.0**14  # the widest growing cell beside the narrowest

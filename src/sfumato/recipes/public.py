@@ -20,11 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError, SourceError
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import RecipeError, SourceError
+from sfumato.core.facts.column import Column, refuse_unknown_keys
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
+from sfumato.core.facts.limits import inflate, read_regular
+from sfumato.core.facts.table import Table
 from sfumato.inference.model import number_cells
-from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values, refuse_unknown_keys
-from sfumato.schema.limits import inflate, read_regular
-from sfumato.tables import parse_table, to_numpy
+from sfumato.tables.read import parse_table
 
 WithinBins = dict[str, tuple[tuple[float, ...], ...]]
 """By column, for every bin, the values of a public table that fall into it, evenly spaced and sorted."""

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, round_up
+from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, round_up
+from sfumato.core.facts.column import column_spec
+from sfumato.core.facts.domain import Bins
+from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.models.cumulative import REACH, Cumulative, choose_widths, estimate_cumulative
 from sfumato.models.design import bound_columns, code_values
 from sfumato.models.document import FORMAT, pack_model
-from sfumato.questions import Marginal, Measurement, Queries, Request, in_records, request_sensitivity
 from sfumato.recipes.base import (
     Conversation,
     Options,
@@ -28,10 +31,10 @@ from sfumato.recipes.base import (
     released_names,
 )
 from sfumato.recipes.cell_counts import Noise, check_noise
-from sfumato.schema import Bins, column_spec
 
 if TYPE_CHECKING:
-    from sfumato.schema import Column, Table
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.table import Table
 
 STEPS = 1024
 """Equal steps between the bounds of a column that has bounds and no domain."""

@@ -17,8 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.family import Family, relate_tables
+from sfumato.core.facts.table import Table
 from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
 from sfumato.inference.model import draw_places, number_cells
@@ -36,12 +39,10 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.selection import RemainingBudget, allow_gaussian
-from sfumato.schema import Family, Table, relate_tables
-from sfumato.tables import table_to_csv, table_to_parquet
-from sfumato.tables.arrays import to_arrow
+from sfumato.tables.contents import table_to_csv, table_to_parquet
 
 if TYPE_CHECKING:
-    from sfumato.inference import Model
+    from sfumato.inference.model import Model
     from sfumato.recipes.selection import Compression
 
 _PLACE = "place"

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.rules import MOST_COLUMNS, Combination, Condition, Rule
+from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_places
 from sfumato.recipes.rules import (
@@ -36,8 +38,6 @@ from sfumato.recipes.rules import (
     list_thresholds,
     mask_rule,
 )
-from sfumato.schema import Table
-from sfumato.schema.rules import MOST_COLUMNS, Combination, Condition, Rule
 
 _MOST_POINTS = 4096  # combinations of points at which a condition is looked at
 _DRAWS = 8  # times that broken rows are drawn anew

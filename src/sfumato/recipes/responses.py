@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import Table
+from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.measurement import LARGEST_SCALE, Answer, Ask, Measurement, in_records
+from sfumato.core.questions.residuals import Link
 from sfumato.models.design import code_ends, code_values
 from sfumato.models.document import Family
 from sfumato.models.links import SCORE_UNITS, exponential_table, logistic_table, weight_table
-from sfumato.questions import LARGEST_SCALE, Answer, Ask, Link, Measurement, Queries, in_records
 from sfumato.recipes.selection import RemainingBudget
-from sfumato.schema import Table
 
 Columns = tuple[str, ...]
 

@@ -13,16 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import parse_whole
-from sfumato.inference import Domain
+from sfumato.core.engine.arrays import hide_values, label_array, to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_whole
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, Period, Values
+from sfumato.core.facts.table import Table
+from sfumato.inference.domain import Domain
 from sfumato.inference.model import draw_places
 from sfumato.recipes.base import Options, column_labels, refuse_clash, released_names, to_plain
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.recipes.repair import check_rules, settle_numbers
 from sfumato.recipes.rules import active_rules
-from sfumato.schema import Bins, Column, Period, Table, Values
-from sfumato.tables.arrays import hide_values, label_array, to_arrow
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 _DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules

@@ -15,11 +15,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.inference import Domain, tree_cells
-from sfumato.inference.domain import Columns
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period
+from sfumato.core.facts.rules import Comparison, Condition, Rule, has_order, list_tests
+from sfumato.core.facts.table import Table
+from sfumato.inference.domain import Columns, Domain
+from sfumato.inference.tree import tree_cells
 from sfumato.recipes.public import has_numbers
-from sfumato.schema import Bins, Column, IntegerRange, Period, Table
-from sfumato.schema.rules import Comparison, Condition, Rule, has_order, list_tests
 
 Codes = Mapping[str, NDArray[np.int64]]
 Numbers = dict[str, NDArray[np.float64]]

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, format_exact, parse_whole, round_up
+from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import NORMAL_95, format_exact, parse_whole, round_up
+from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
 from sfumato.models.series import Estimate, estimate_sums, root_weights
-from sfumato.questions import (
-    MOST_PERIODS,
-    SERIES_GRID,
-    Measurement,
-    Request,
-    RunningSums,
-    in_records,
-    request_sensitivity,
-)
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,
@@ -36,11 +30,11 @@ from sfumato.recipes.base import (
     refuse_no_delta,
     released_names,
 )
-from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.questions.series import Late
-    from sfumato.schema import Column, Table
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.table import Table
+    from sfumato.core.questions.series import Late
 
 _MOST_WINDOWS = 12
 _SLACK = 1e-6  # of a record: what adding up in another order may change

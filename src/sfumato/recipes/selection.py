@@ -17,40 +17,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, max_mu, mu_to_pure
-from sfumato.accounting.cost import SMOOTHING
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, round_up
-from sfumato.inference import (
-    LARGEST_TREE,
-    Domain,
-    Model,
-    Sparse,
-    Tree,
-    build_tree,
-    estimate_total,
-    fit_model,
-    merge_measurements,
-    order_mask,
-)
-from sfumato.inference import Measurement as Noisy
-from sfumato.inference.domain import Columns
-from sfumato.inference.files import pack_model, quantise
-from sfumato.inference.model import draw_codes
-from sfumato.questions import (
+from sfumato.core.cost.cost import SMOOTHING, Cost
+from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, round_up
+from sfumato.core.questions.choices import Candidate
+from sfumato.core.questions.counts import Counted, Marginal, Queries
+from sfumato.core.questions.measurement import (
     Answer,
     Ask,
-    Candidate,
-    Counted,
-    Marginal,
     Measurement,
-    Queries,
     Request,
     ask_cost,
     in_records,
     request_grid,
     request_sensitivity,
 )
+from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
+from sfumato.inference.domain import Measurement as Noisy
+from sfumato.inference.estimation import LARGEST_TREE, fit_model, order_mask
+from sfumato.inference.files import pack_model, quantise
+from sfumato.inference.model import Model, draw_codes
+from sfumato.inference.tree import Tree, build_tree
 from sfumato.recipes.base import (
     Conversation,
     Plan,
@@ -72,7 +60,8 @@ from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_do
 from sfumato.recipes.rules import find_zeros
 
 if TYPE_CHECKING:
-    from sfumato.schema import Column, Table
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.table import Table
 
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 

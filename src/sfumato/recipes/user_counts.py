@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_whole
-from sfumato.questions import IndividualCounts, Measurement, Request, request_sensitivity
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_whole
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Tuples, Values
+from sfumato.core.facts.table import Table
+from sfumato.core.questions.counts import IndividualCounts
+from sfumato.core.questions.measurement import Measurement, Request, request_sensitivity
 from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta
 from sfumato.recipes.cell_counts import (
     CountOptions,
@@ -36,7 +40,6 @@ from sfumato.recipes.public import (
     parse_public,
     unpack_numbers,
 )
-from sfumato.schema import Column, Table, Tuples, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,22 +14,19 @@ from importlib.metadata import version
 from typing import Any
 
 from sfumato._version import __version__
-from sfumato.accounting import Cost, Entry, Spent, add_costs, mu_to_epsilon, rho_to_epsilon
-from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.questions import (
-    Answer,
-    Ask,
-    Gradients,
-    Moments,
-    Outcomes,
-    Request,
-    RunningSums,
-    ask_cost,
-    note_total,
-    total_in_records,
-)
-from sfumato.recipes import Plan, find_part, parse_epsilons, parse_record
-from sfumato.schema import Table, parse_table
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.exact import format_exact, parse_delta, round_up
+from sfumato.core.facts.table import Table, parse_table
+from sfumato.core.ledger.chain import Entry
+from sfumato.core.questions.gradients import Gradients
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, note_total, total_in_records
+from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.outcomes import Outcomes
+from sfumato.core.questions.series import RunningSums
+from sfumato.recipes.base import Plan, find_part, parse_epsilons
+from sfumato.recipes.files import parse_record
 
 FORMAT = "sfumato certificate 1"
 # What a certificate calls the facts of a count.

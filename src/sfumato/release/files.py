@@ -13,14 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from sfumato.errors import ReleaseError
-from sfumato.questions import Answer, Ask, Chosen, Measurement, Request, request_grid, request_size
-from sfumato.recipes import MOST_ANSWERS
-from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
+from sfumato.core.engine.arrays import label_array, read_parquet, to_arrow, to_numpy
+from sfumato.core.errors import ReleaseError
+from sfumato.core.questions.choices import Chosen
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid, request_size
+from sfumato.recipes.base import MOST_ANSWERS
 from sfumato.tables.contents import table_to_parquet
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.core.facts.table import Table
 
 _PARQUET = b"PAR1"  # what every Parquet file begins with
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")

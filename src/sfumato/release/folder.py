@@ -15,24 +15,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import ReleaseError, SfumatoError, SourceError, VerificationFailed
-from sfumato.exact import parse_delta
-from sfumato.recipes import (
+from sfumato.core.engine.arrays import read_parquet
+from sfumato.core.errors import ReleaseError, SfumatoError, SourceError, VerificationFailed
+from sfumato.core.exact import parse_delta
+from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.facts.table import Table, parse_table
+from sfumato.core.files import check_parent, write_file, write_folder
+from sfumato.recipes.base import (
     EXTRA_FILES,
     MOST_ANSWERS,
     Plan,
     Recipe,
     parse_epsilons,
-    parse_record,
     refuse_large_answers,
 )
-from sfumato.recipes.files import RECIPES
+from sfumato.recipes.files import RECIPES, parse_record
 from sfumato.release.certificate import FORMAT, pack_json, read_costs, read_plan, sum_costs
-from sfumato.schema import Table, parse_table
-from sfumato.schema.limits import MOST_TEXT, read_regular
-from sfumato.tables import write_file, write_folder
-from sfumato.tables.arrays import read_parquet
-from sfumato.tables.write import check_parent
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import ReleaseError
-from sfumato.questions import Answer, Ask, Measurement
-from sfumato.recipes import MOST_ANSWERS, Plan, Product, follow_recipe
+from sfumato.core.engine.arrays import read_parquet
+from sfumato.core.errors import ReleaseError
+from sfumato.core.files import write_folder
+from sfumato.core.questions.measurement import Answer, Ask, Measurement
+from sfumato.recipes.base import MOST_ANSWERS, Plan, Product, follow_recipe
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
 from sfumato.release.writeup import build_writeup
-from sfumato.tables import table_to_csv, table_to_parquet, to_polars, write_folder
-from sfumato.tables.arrays import read_parquet
+from sfumato.tables.contents import table_to_csv, table_to_parquet
+from sfumato.tables.read import to_polars
 
 if TYPE_CHECKING:
     import pyarrow as pa

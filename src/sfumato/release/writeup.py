@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sfumato.exact import format_exact, round_up
-from sfumato.questions import Answer, Ask, Request, ask_cost, request_grid, request_size
-from sfumato.recipes import FILE_KEYS
+from sfumato.core.exact import format_exact, round_up
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_grid, request_size
+from sfumato.recipes.base import FILE_KEYS
 
 if TYPE_CHECKING:
-    from sfumato.recipes import Plan
-    from sfumato.schema import Table
-    from sfumato.schema.table import PrivacyUnit
+    from sfumato.core.facts.table import PrivacyUnit, Table
+    from sfumato.recipes.base import Plan
 
 _DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import NORMAL_95
+from sfumato.core.exact import NORMAL_95
 
 if TYPE_CHECKING:
     from sfumato.report.facts import Facts, Measured

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.accounting.posterior import Total, read_total
-from sfumato.exact import NORMAL_95
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.exact import NORMAL_95
+from sfumato.core.questions.counts import NORM_GRID, Marginal
+from sfumato.core.questions.measurement import Request
+from sfumato.core.questions.series import SERIES_GRID
+from sfumato.explain.posterior import Total, read_total
 from sfumato.models.series import Estimate, estimate_sums, root_weights
-from sfumato.questions import NORM_GRID, SERIES_GRID, Marginal, Request
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
-from sfumato.tables import to_numpy
 
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
@@ -356,7 +358,7 @@ def _about(record: Mapping[str, Any]) -> About:
 
 
 def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
-    """The denominator of the answers, as sfumato.questions.measurement.request_grid has it."""
+    """The denominator of the answers, as sfumato.core.questions.measurement.request_grid has it."""
     if record.get("individuals") is not None:
         return 1
     if record.get("series") is not None:

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError, SfumatoError
+from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.errors import RecipeError, SfumatoError
+from sfumato.core.facts.column import Column, parse_column
+from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Tuples, Values
 from sfumato.pages.words import clip_text
-from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Tuples, Values, parse_column
-from sfumato.tables import to_numpy
 
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sfumato.errors import RecipeError, SourceError
+from sfumato.core.errors import RecipeError, SourceError
+from sfumato.core.facts.limits import read_regular
 from sfumato.pages.outline import Outline, Ring, draw_outline
 from sfumato.pages.words import clip_text, list_names, plural
-from sfumato.schema.limits import read_regular
 
 _MOST_BYTES = 2**25
 _MOST_AREAS = 3000

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.exact import NORMAL_95
+from sfumato.core.exact import NORMAL_95
+from sfumato.core.facts.column import Column, parse_column
+from sfumato.core.facts.domain import Tuples, Values
 from sfumato.models.additive import AdditiveModel, Shape, read_model
 from sfumato.models.distribution import DistributionModel, read_distribution
 from sfumato.models.document import FORMAT
@@ -21,7 +23,6 @@ from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.evaluation import describe_evaluation
 from sfumato.report.facts import read_facts
 from sfumato.report.sections import describe_total
-from sfumato.schema import Column, Tuples, Values, parse_column
 
 Record = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting.posterior import RARITIES, posterior_bounds
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
+from sfumato.explain.posterior import RARITIES, posterior_bounds
 from sfumato.pages.render import render_page
 from sfumato.report.estimates import judge_signal, matches
 from sfumato.report.facts import Facts, read_epsilon, read_facts
@@ -21,7 +21,7 @@ from sfumato.report.sections import SECTIONS, describe_total
 from sfumato.report.truth import NO_TRUTH, TrueCounts, read_true_counts
 
 if TYPE_CHECKING:
-    from sfumato.accounting import BudgetReport
+    from sfumato.core.ledger.report import BudgetReport
 
 _LARGEST = 900_000
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Entry, Spent, add_costs
-from sfumato.accounting.posterior import RARITIES, Total, posterior_bounds
-from sfumato.exact import NORMAL_95
+from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.exact import NORMAL_95
+from sfumato.core.ledger.chain import Entry
+from sfumato.explain.posterior import RARITIES, Total, posterior_bounds
 from sfumato.pages import charts
 from sfumato.pages.svg import round_limit
 from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.pages.series import draw_scatter
 from sfumato.report.estimates import estimate_counts
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import read_epsilon
-from sfumato.exact import format_short
-from sfumato.schema import table_spec
+from sfumato.core.cost.budget import read_epsilon
+from sfumato.core.exact import format_short
+from sfumato.core.facts.table import table_spec
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Entry
+    from sfumato.core.ledger.chain import Entry
     from sfumato.curator import Curator
     from sfumato.serve.state import State
     from sfumato.sql.finish import Answer

@@ -19,8 +19,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import read_epsilon
-from sfumato.errors import (
+from sfumato.core.cost.budget import read_epsilon
+from sfumato.core.errors import (
     AccessDenied,
     ChargeKept,
     RecipeError,
@@ -30,8 +30,9 @@ from sfumato.errors import (
     SourceError,
     TooManyRequests,
 )
-from sfumato.recipes import FILE_KEYS, RecipeFile, parse_recipe
-from sfumato.schema import parse_toml
+from sfumato.core.facts.project import parse_toml
+from sfumato.recipes.base import FILE_KEYS
+from sfumato.recipes.files import RecipeFile, parse_recipe
 from sfumato.serve.clock import next_reply
 
 if TYPE_CHECKING:
@@ -206,7 +207,8 @@ class Jobs:
 
     def report(self, name: str) -> bytes:
         """The report on a release: one page of HTML."""
-        from sfumato.report import build_model_report, build_report, has_model
+        from sfumato.report.model import build_model_report, has_model
+        from sfumato.report.page import build_report
 
         folder = self.folder(name)
         return build_model_report(folder) if has_model(folder) else build_report(folder)
@@ -215,7 +217,7 @@ class Jobs:
         """What a released model expects of new rows, given as CSV with a header; it costs nothing."""
         from sfumato.learn import open_model
         from sfumato.learn.model import to_columns
-        from sfumato.tables import read_table
+        from sfumato.tables.read import read_table
 
         model = open_model(self.folder(name))
         with tempfile.TemporaryDirectory() as folder:
@@ -313,7 +315,7 @@ class Jobs:
 
 
 def _read_certificate(folder: Path) -> Mapping[str, Any]:
-    from sfumato.release import open_folder
+    from sfumato.release.folder import open_folder
 
     return open_folder(folder, load=()).certificate
 

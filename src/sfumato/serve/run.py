@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sqlglot import exp
 
-from sfumato.errors import SfumatoError, SourceError
+from sfumato.core.errors import SfumatoError, SourceError
 from sfumato.serve.catalog import Catalog
 from sfumato.serve.service import Service
 from sfumato.serve.settings import Settings, load_tls

@@ -20,7 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato.errors import (
+from sfumato.core.errors import (
     AccessDenied,
     ApprovalNeeded,
     BudgetExceeded,
@@ -30,7 +30,7 @@ from sfumato.errors import (
     SourceError,
     TooManyRequests,
 )
-from sfumato.exact import format_exact, format_short
+from sfumato.core.exact import format_exact, format_short
 from sfumato.serve.clock import next_reply, recent_times
 from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
@@ -40,9 +40,9 @@ from sfumato.serve.turns import Turns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import BudgetReport
+    from sfumato.core.facts.project import Project
+    from sfumato.core.ledger.report import BudgetReport
     from sfumato.curator import Curator
-    from sfumato.schema import Project
     from sfumato.serve.settings import Settings
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description

@@ -9,10 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import SchemaError
-from sfumato.exact import parse_positive
-from sfumato.schema import Project
-from sfumato.schema.column import refuse_unknown_keys
+from sfumato.core.errors import SchemaError
+from sfumato.core.exact import parse_positive
+from sfumato.core.facts.column import refuse_unknown_keys
+from sfumato.core.facts.project import Project
 
 _PORTS = range(65536)
 
@@ -58,7 +58,7 @@ class Settings:
 def read_settings(project: Project, **given: object) -> Settings:
     """The settings of `project`; what is `given` on the command line and not None takes their place.
 
-    >>> from sfumato.schema import parse_project
+    >>> from sfumato.core.facts.project import parse_project
     >>> document = {"budget": {"epsilon": 1}, "tables": {"t": {"source": "t.csv", "unit": "row"}}}
     >>> project = parse_project(document | {"serve": {"pg_port": 6000}}, folder=Path())
     >>> settings = read_settings(project, http_port=6001)

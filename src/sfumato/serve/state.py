@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sfumato.errors import AccessDenied, LedgerError, RecipeError
-from sfumato.exact import parse_positive
+from sfumato.core.errors import AccessDenied, LedgerError, RecipeError
+from sfumato.core.exact import parse_positive
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from sfumato.errors import TooManyRequests
+from sfumato.core.errors import TooManyRequests
 
 Done = TypeVar("Done")
 

@@ -7,17 +7,3 @@ list), rollups (grouping sets) and planner (its plan), or rows if it asks for ro
 is in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
 labels, and with bounds that are chosen first if nobody knows them, and finish makes the answer.
 """
-
-from typing import TYPE_CHECKING
-
-from sfumato._lazy import lend_names
-
-if TYPE_CHECKING:
-    from sfumato.sql.finish import Answer, Price
-    from sfumato.sql.listing import read_listing
-    from sfumato.sql.settle import Description
-    from sfumato.sql.statement import read_statement
-
-__all__ = ["Answer", "Description", "Price", "read_listing", "read_statement"]
-
-__getattr__, __dir__ = lend_names(__name__)

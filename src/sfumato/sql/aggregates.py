@@ -17,8 +17,8 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
-from sfumato.schema import Label
-from sfumato.schema.table import code_name
+from sfumato.core.facts.domain import Label
+from sfumato.core.facts.table import code_name
 from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels

@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.schema import Bins, Column, IntegerRange, Period, Values
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 from sfumato.sql.calendar import EPOCH, to_moment
 from sfumato.sql.check import finite_labels
 from sfumato.sql.constants import NotConstant, fold

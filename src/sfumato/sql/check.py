@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from sqlglot import exp
 
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.sql.hints import hint_aggregate, hint_function
 from sfumato.sql.magnitudes import is_marked
 

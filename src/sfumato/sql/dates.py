@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.errors import UnsupportedQuery
-from sfumato.schema import IntegerRange, Period, Values
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.facts.domain import IntegerRange, Period, Values
 from sfumato.sql.calendar import (
     EPOCH,
     MONTHS,
@@ -44,7 +44,7 @@ from sfumato.sql.settle import is_day
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sfumato.schema import Label
+    from sfumato.core.facts.domain import Label
     from sfumato.sql.relation import Field, Relation
 
     Moments = tuple[datetime | None, datetime | None]

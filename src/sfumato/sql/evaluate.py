@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.engine.arrays import label_array
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
 from sfumato.sql.check import AGGREGATE, refuse
@@ -23,7 +24,6 @@ from sfumato.sql.quantiles import read_quantiles
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
-from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Key, Measure

@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.accounting import Cost
-from sfumato.errors import LedgerError
-from sfumato.exact import format_short
-from sfumato.questions import note_total
+from sfumato.core.cost.cost import Cost
+from sfumato.core.engine.arrays import read_parquet, to_arrow
+from sfumato.core.errors import LedgerError
+from sfumato.core.exact import format_short
+from sfumato.core.questions.measurement import note_total
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE
@@ -39,8 +40,7 @@ from sfumato.sql.plan import (
     is_text,
     name_columns,
 )
-from sfumato.tables import to_polars
-from sfumato.tables.arrays import read_parquet, to_arrow
+from sfumato.tables.read import to_polars
 
 _MOST_GROUPS = 2**24
 _CHOSEN = "chosen "

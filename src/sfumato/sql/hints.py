@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from sfumato.schema import Values, suggest_name
+from sfumato.core.facts.column import suggest_name
+from sfumato.core.facts.domain import Values
 
 if TYPE_CHECKING:
     from sfumato.sql.relation import Field

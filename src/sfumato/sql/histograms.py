@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.exact import format_short
+from sfumato.core.exact import format_short
 from sfumato.sql.aggregates import name_item, read_key
 from sfumato.sql.check import find_aggregates, is_histogram, refuse
 from sfumato.sql.normalize import MOST_BINS, write_double

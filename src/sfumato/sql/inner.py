@@ -15,7 +15,7 @@ from math import ceil, floor
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.schema.table import UNIT, code_name
+from sfumato.core.facts.table import UNIT, code_name
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.check import refuse
 from sfumato.sql.magnitudes import is_marked

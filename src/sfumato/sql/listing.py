@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.errors import SourceError
-from sfumato.exact import format_exact
-from sfumato.schema import Bins, IntegerRange, Label, Period, suggest_name
+from sfumato.core.engine.arrays import text_array
+from sfumato.core.errors import SourceError
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import suggest_name
+from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period
 from sfumato.sql.check import refuse
 from sfumato.sql.relation import Field, Source, field_type
 from sfumato.sql.sources import resolve_sources
 from sfumato.sql.statement import mask_text, unwrap_explain
-from sfumato.tables import text_array
 
 if TYPE_CHECKING:
-    from sfumato.schema import Column, Project, Table
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.project import Project
+    from sfumato.core.facts.table import Table
 
 _NAME = r'(?:public\s*\.\s*)?("(?:[^"]|"")+"|[^\s"().;]+)'
 _TABLES = re.compile(r"show\s+(?:all\s+)?tables", re.IGNORECASE)

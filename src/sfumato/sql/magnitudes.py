@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.schema.table import MOST_RECORDS
+from sfumato.core.facts.table import MOST_RECORDS
 
 MARK = "BOUNDED_PRIVATELY"
 """The function that `x BOUNDED PRIVATELY` is read as."""

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitivity, selection_threshold
-from sfumato.errors import UnsupportedQuery
-from sfumato.exact import digest, format_exact, format_short, round_up
-from sfumato.questions import LARGEST_SCALE
-from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
+from sfumato.core.cost.cost import Cost, selection_threshold
+from sfumato.core.cost.curves import discrete_gaussian_sigma, histogram_sensitivity
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.exact import digest, format_exact, format_short, round_up
+from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
+from sfumato.core.questions.measurement import LARGEST_SCALE
 from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
 from sfumato.sql.laws import NoisePart, part_widths, total_width

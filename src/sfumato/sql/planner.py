@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.schema.table import PrivacyUnit, cap_unit
+from sfumato.core.facts.table import PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
     CELLS,
     Aggregate,

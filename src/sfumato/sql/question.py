@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from sfumato.exact import digest
-from sfumato.schema.table import UNIT
+from sfumato.core.exact import digest
+from sfumato.core.facts.table import UNIT
 from sfumato.sql.aggregates import Measure
 
 if TYPE_CHECKING:

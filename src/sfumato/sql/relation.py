@@ -15,13 +15,14 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name
+from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Values
+from sfumato.core.facts.table import UNIT, PrivacyUnit, Table, code_name
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, refuse
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
-from sfumato.tables import TEXT_FILES
 
 Bounds = tuple[Fraction | int, Fraction | int]
 

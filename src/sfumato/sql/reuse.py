@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.exact import round_up
+from sfumato.core.exact import round_up
 from sfumato.sql.laws import NoisePart
 from sfumato.sql.levels import MOST_GROUPS, Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources

@@ -19,17 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.engine.arrays import to_arrow
 from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
 from sfumato.sql.relation import Catalog, Relation, field_type
 from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
-from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.inference import Model
-    from sfumato.schema.table import PrivacyUnit
+    from sfumato.core.facts.table import PrivacyUnit
+    from sfumato.inference.model import Model
     from sfumato.sql.plan import NoisyAggregates
     from sfumato.sql.statement import Statement
 
@@ -151,14 +151,9 @@ def _fit_pairs(plan: RowPlan, noisy: tuple[NoisyAggregates, ...], sizes: list[in
     Pairs are taken by how much farther, as long as the model stays small.
     """
     # Compiled kernels, which other statements do not wait for.
-    from sfumato.inference import (
-        Domain,
-        Measurement,
-        estimate,
-        estimate_total,
-        merge_measurements,
-        tree_cells,
-    )
+    from sfumato.inference.domain import Domain, Measurement, estimate_total, merge_measurements
+    from sfumato.inference.estimation import estimate
+    from sfumato.inference.tree import tree_cells
 
     names = [str(place) for place in range(len(sizes))]
     domain = Domain(dict(zip(names, sizes, strict=True)))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sfumato.errors import UnsupportedQuery
-from sfumato.schema.table import UNIT
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.facts.table import UNIT
 from sfumato.sql.check import Kind, list_conditions, looks_up, refuse
 from sfumato.sql.relation import Field, Relation, alias_table, qualify, qualify_condition
 from sfumato.sql.settle import settle

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.schema import quote_key
+from sfumato.core.facts.project import quote_key
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import (
     NotConstant,

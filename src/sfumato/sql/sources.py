@@ -8,8 +8,8 @@ from itertools import product
 
 from sqlglot import exp
 
-from sfumato.schema import suggest_name
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name
+from sfumato.core.facts.column import suggest_name
+from sfumato.core.facts.table import UNIT, PrivacyUnit, code_name
 from sfumato.sql.check import find_aggregates, list_conditions, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
 from sfumato.sql.inner import gathers, group_individuals

@@ -23,8 +23,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sfumato.errors import RecipeError, UnsupportedQuery
-from sfumato.exact import parse_delta, parse_positive
+from sfumato.core.errors import RecipeError, UnsupportedQuery
+from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.hints import hint_parse, hint_set, hint_statement
 from sfumato.sql.magnitudes import MARK

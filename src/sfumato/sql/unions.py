@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name
+from sfumato.core.facts.table import UNIT, PrivacyUnit, code_name
 from sfumato.sql.check import refuse
 from sfumato.sql.relation import Field, Relation, Source, alias_table
 from sfumato.sql.semijoins import COMMON_TYPES

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from sfumato.errors import SfumatoError
-from sfumato.schema import IntegerRange, Values
+from sfumato.core.errors import SfumatoError
+from sfumato.core.facts.domain import IntegerRange, Values
 from sfumato.sql.links import link_measures, link_sources
 from sfumato.sql.plan import QueryPlan
 from sfumato.sql.question import Question, can_reuse, read_question, spell

@@ -18,10 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.errors import SourceError
-from sfumato.schema.limits import split_header, unpack_gzip
-from sfumato.tables.arrays import read_parquet
-from sfumato.tables.opening import (
+from sfumato.core.engine.arrays import read_parquet
+from sfumato.core.engine.opening import (
     LONGEST_RECORD,
     READABLE,
     TEXT_FILES,
@@ -31,7 +29,9 @@ from sfumato.tables.opening import (
     open_text,
     read_header,
 )
-from sfumato.tables.textfile import csv_options
+from sfumato.core.engine.textfile import csv_options
+from sfumato.core.errors import SourceError
+from sfumato.core.facts.limits import split_header, unpack_gzip
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
@@ -116,7 +116,7 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str, show: b
     >>> require_columns(pa.table({"age": ["61"]}), ["age", "sex"], side="register")
     Traceback (most recent call last):
         ...
-    sfumato.errors.SourceError: register: no column 'sex'; is there a line with names?
+    sfumato.core.errors.SourceError: register: no column 'sex'; is there a line with names?
     """
     missing = [name for name in names if name not in table.column_names]
     if missing:

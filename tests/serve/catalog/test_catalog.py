@@ -9,8 +9,8 @@ import pytest
 from helpers.catalog_queries import TABLES, fill, make_catalog, read_queries
 from helpers.describe_postgres import describe
 from helpers.postgres_server import USER, Server, why_missing
-from sfumato.errors import UnsupportedQuery
-from sfumato.schema import parse_project
+from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.facts.project import parse_project
 from sfumato.serve.catalog import Catalog
 from sfumato.serve.catalog.tables import _read
 from sfumato.serve.results import Column

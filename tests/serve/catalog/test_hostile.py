@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from helpers.catalog_queries import make_catalog, read_queries
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 
 REFUSED = [
     "SELECT * FROM query('SELECT 1'), pg_class",

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from helpers.site import COUNT, send_scope
-from sfumato.errors import LedgerError
+from sfumato.core.errors import LedgerError
 from sfumato.serve.web.api import ENDPOINTS
 from sfumato.serve.web.openapi import SCHEMAS, describe_api
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.errors import SchemaError
-from sfumato.schema import parse_project
+from sfumato.core.errors import SchemaError
+from sfumato.core.facts.project import parse_project
 from sfumato.serve.web.wizard import Facts, simulate_records, write_project_file, write_recipe_file
 
 KINDS = {

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
-from sfumato.exact import parse_exact, parse_positive
+from sfumato.core.engine.arrays import label_array
+from sfumato.core.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
+from sfumato.core.exact import parse_exact, parse_positive
+from sfumato.core.questions.counts import ClippedMarginal, Marginal
+from sfumato.core.questions.measurement import Request
 from sfumato.inference.files import unpack_models
-from sfumato.questions import ClippedMarginal, Marginal, Request
 from sfumato.release.ask.intervals import Groups
 from sfumato.release.ask.measured import MEASUREMENTS, Measured
 from sfumato.release.ask.question import keep_cells, read_fields, read_question
@@ -25,7 +27,6 @@ from sfumato.release.folder import failing_closed, open_folder
 from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.finish import Answer, sort_rows
 from sfumato.sql.statement import read_statement
-from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sfumato.core.facts.table import Table
     from sfumato.inference.model import Model
     from sfumato.release.ask.question import Question
     from sfumato.release.ask.regression import Regression
-    from sfumato.schema import Table
     from sfumato.sql.statement import Statement
 
     _Numbers = NDArray[np.float64]

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.errors import VerificationFailed
-from sfumato.inference import Domain, merge_measurements
-from sfumato.inference import Measurement as Noisy
+from sfumato.core.engine.arrays import read_parquet, to_numpy
+from sfumato.core.errors import VerificationFailed
+from sfumato.core.questions.counts import ClippedMarginal, Marginal
+from sfumato.core.questions.measurement import Request, request_grid
+from sfumato.inference.domain import Domain, merge_measurements
+from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.evidence import Evidence, NoisyCounts
-from sfumato.questions import ClippedMarginal, Marginal, Request, request_grid
-from sfumato.recipes import MOST_ANSWERS
+from sfumato.recipes.base import MOST_ANSWERS
 from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.rules import find_zeros
 from sfumato.recipes.selection import Compression
-from sfumato.tables.arrays import read_parquet, to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sfumato.core.facts.table import Table
     from sfumato.inference.domain import Columns
-    from sfumato.schema import Table
 
     _Numbers = NDArray[np.float64]
 

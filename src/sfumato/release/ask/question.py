@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, Label
+from sfumato.core.facts.table import Table
 from sfumato.recipes.base import column_labels
-from sfumato.schema import Bins, Column, Label, Table
 from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import fold_condition

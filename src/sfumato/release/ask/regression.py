@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sfumato.errors import RecipeError
+from sfumato.core.errors import RecipeError
 from sfumato.release.ask.question import keep_cells, read_question
 from sfumato.sql.plan import MISS, normal_width
 from sfumato.sql.statement import read_statement

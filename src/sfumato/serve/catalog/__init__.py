@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import is_about_system, read_list, read_statement
 from sfumato.serve.catalog.statement import MOST_ROWS, Written, write_statement
 from sfumato.serve.catalog.tables import kept_as, make_tables, read_description
@@ -21,7 +21,7 @@ from sfumato.serve.results import Column, Result
 if TYPE_CHECKING:
     import duckdb
 
-    from sfumato.schema import Project
+    from sfumato.core.facts.project import Project
 
 __all__ = ["Catalog"]
 

@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.serve.catalog.tables import Relation, read_description, read_functions
 from sfumato.sql.constants import read_array
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sfumato.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import (
     ALIASES,
     EMPTY,

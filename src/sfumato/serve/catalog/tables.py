@@ -13,14 +13,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from sfumato.schema.domain import Bins, IntegerRange, Period, Values
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 from sfumato.sql.relation import Source, describe_field
 
 if TYPE_CHECKING:
     import duckdb
 
-    from sfumato.schema import Project
-    from sfumato.schema.column import Column
+    from sfumato.core.facts.column import Column
+    from sfumato.core.facts.project import Project
 
 KINDS = {"integer": "int8", "number": "float8", "boolean": "bool", "date": "timestamp"}
 """The PostgreSQL type of a column by its kind, where no more is known; text otherwise."""

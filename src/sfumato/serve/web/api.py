@@ -27,8 +27,8 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from sfumato.errors import ReleaseError
-from sfumato.exact import parse_exact, parse_positive
+from sfumato.core.errors import ReleaseError
+from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.serve.web.exchange import find_service, list_rows, read_json, require_asker, to_plain
 from sfumato.serve.web.openapi import SCHEMAS, describe_api
 

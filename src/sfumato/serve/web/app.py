@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 from sfumato.serve.service import CALLER
 from sfumato.serve.web import agents, api, asking, frame, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sfumato.errors import RecipeError, SfumatoError
-from sfumato.exact import parse_exact
+from sfumato.core.errors import RecipeError, SfumatoError
+from sfumato.core.exact import parse_exact
 from sfumato.pages.answers import Interval, draw_intervals_of, draw_meter, draw_sketch
 from sfumato.pages.words import clip_text, short
 from sfumato.serve.web import api

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ def field(form: Mapping[str, list[str]], name: str) -> str:
 def find_status(error: Exception) -> tuple[int, str]:
     """The HTTP status of a failure, and the name of its kind.
 
-    >>> from sfumato.errors import UnsupportedQuery
+    >>> from sfumato.core.errors import UnsupportedQuery
     >>> find_status(UnsupportedQuery("no"))
     (422, 'UnsupportedQuery')
     """

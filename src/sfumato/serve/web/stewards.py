@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from sfumato.errors import SfumatoError
-from sfumato.exact import parse_positive
+from sfumato.core.errors import SfumatoError
+from sfumato.core.exact import parse_positive
 from sfumato.pages.answers import Spending, draw_timeline
 from sfumato.serve.web import api
 from sfumato.serve.web.asking import MOST_SHOWN, describe_charge, describe_request

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sfumato.errors import SfumatoError
+from sfumato.core.errors import SfumatoError
 from sfumato.serve.web import api
 from sfumato.serve.web.asking import describe_table, list_words, spell_name
 from sfumato.serve.web.exchange import (

@@ -27,25 +27,22 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from sfumato.curator import Curator, describe_source
-from sfumato.errors import SchemaError, SfumatoError
-from sfumato.exact import format_exact, parse_positive
-from sfumato.pages.answers import Interval, draw_intervals_of
-from sfumato.recipes import parse_recipe
-from sfumato.schema import (
-    Bins,
-    Column,
-    IntegerRange,
-    Period,
+from sfumato.core.errors import SchemaError, SfumatoError
+from sfumato.core.exact import format_exact, parse_positive
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples
+from sfumato.core.facts.project import (
     Project,
-    Table,
-    Tuples,
+    list_files,
     parse_project,
     quote_key,
     quote_toml,
     refuse_private_file,
 )
-from sfumato.schema.project import list_files
+from sfumato.core.facts.table import Table
+from sfumato.curator import Curator, describe_source
+from sfumato.pages.answers import Interval, draw_intervals_of
+from sfumato.recipes.files import parse_recipe
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show

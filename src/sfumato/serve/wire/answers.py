@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sfumato.errors import (
+from sfumato.core.errors import (
     AccessDenied,
     ApprovalNeeded,
     BudgetExceeded,

@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato.errors import BudgetExceeded, UnsupportedQuery
-from sfumato.exact import format_short
+from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
+from sfumato.core.exact import format_short
 from sfumato.serve.results import Column, Result
 from sfumato.serve.wire.answers import Rows, explain_failure, read_table
 from sfumato.serve.wire.commands import find_set_config

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
-from sfumato.exact import format_exact
+from sfumato.core.exact import format_exact
 from sfumato.serve.results import Column
 from sfumato.serve.wire.answers import Rows, explain_failure, move_cursor
 from sfumato.serve.wire.asking import Asker, Shape

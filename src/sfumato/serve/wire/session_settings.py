@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from sfumato._version import __version__
-from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_exact, parse_positive
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, parse_exact, parse_positive
 from sfumato.serve.results import Column
 from sfumato.serve.wire.answers import Rows
 from sfumato.serve.wire.messages import Refusal

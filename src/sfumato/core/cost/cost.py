@@ -1,0 +1,434 @@
+"""What one use of a mechanism costs, kept as the mechanism's description and never as a bare number.
+
+`Cost` is the record that a ledger keeps. Its readings are pure epsilon, the rate of zero-concentrated privacy
+(zCDP) and the parameter of Gaussian privacy, each by a function here. All are rational and rounded up. The
+proofs are in docs/proofs/accounting.md and docs/proofs/partition-selection.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, get_args
+
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.facts.table import Neighbours
+
+CostKind = Literal[
+    "laplace", "gaussian", "sampled", "exponential", "permute-and-flip", "pure", "selection", "filter"
+]
+Norm = Literal["L1", "L2", "none"]
+
+SMOOTHING = 4
+"""Variance, in squared grid steps, that separates discrete from continuous Gaussian noise.
+
+Discrete Gaussian noise of variance v is a randomised rounding of continuous noise of variance
+v - 4, up to a factor of likelihood of 1 + 3e-34 per value released.
+"""
+
+PLACES = 18
+"""Decimal places that amounts are rounded up to."""
+
+_CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
+_MARGIN = Fraction(1, 10**40)
+_RELATIVE = 1e-12  # hundreds of times the error of erf and erfc in any C library in use
+_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "sampled": "L2", "selection": "L1"}
+_LARGEST = 10**30
+_BITS = 1024
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One mechanism, used `count` times, with all that its privacy depends on.
+
+    `scale` is b for Laplace and sigma for Gaussian noise, and the most that all steps of a "filter"
+    may cost together, as a Gaussian-DP parameter; for the other kinds it is the pure epsilon they
+    were calibrated to. `sensitivity` is in the same steps as `scale`: the L1 norm for
+    Laplace, the L2 norm for Gaussian, 1 for the other kinds. A step is that of the grid on which
+    the noise is drawn, or anything coarser.
+
+    "selection" is the choice of groups by Laplace noise of scale b on their numbers of individuals
+    and a threshold: `sensitivity` is the most groups of one individual, a whole number, and `delta`
+    the probability with which one use may fail.
+
+    "sampled" is a run of `count` Gaussian mechanisms, each on a sample that every individual is drawn
+    into with the probability `sampling`, independently. Its `delta`, too, is the probability of failure
+    that one step is charged with, and may be 0: then sampling gains nothing. The run is paid as a whole:
+    its parameter is that of all steps together. All other kinds never fail, and their delta is 0.
+
+    "filter" is a sequence of mechanisms that never fail, each chosen on seeing the earlier answers,
+    which stops before the sum of their mu_squared exceeds scale^2.
+
+    *Privacy:* `epsilon`, `rho` and `mu` hold for every choice of later queries, under
+    `neighbours`; for a selection and for a sampled run they hold unless it fails. Proofs:
+    docs/proofs/accounting.md, docs/proofs/partition-selection.md, docs/proofs/network.md.
+
+    >>> cost = Cost(kind="laplace", scale=Fraction(20), sensitivity=Fraction(2), unit="resident")
+    >>> cost.epsilon, cost.norm, float(cost.rho) < 0.1**2 / 2
+    (Fraction(1, 10), 'L1', True)
+    """
+
+    kind: CostKind
+    scale: Fraction
+    sensitivity: Fraction = Fraction(1)
+    norm: Norm | None = None
+    neighbours: Neighbours = "add-remove"
+    unit: str = "row"
+    count: int = 1
+    delta: Fraction = Fraction(0)
+    sampling: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(CostKind):
+            raise RecipeError(f"unknown kind of cost {str(self.kind)[:40]!r}; known: {get_args(CostKind)}")
+        for name in ("scale", "sensitivity"):
+            object.__setattr__(self, name, _bounded(getattr(self, name), name=name))
+        norm = _NORMS.get(self.kind, "none")
+        if self.norm not in (None, norm):
+            raise RecipeError(f"the sensitivity of kind {self.kind} is in norm {norm}, not {self.norm!r}")
+        object.__setattr__(self, "norm", norm)
+        if norm == "none" and self.sensitivity != 1:
+            raise RecipeError(
+                f"the scale of kind {self.kind} says all of its cost, so its sensitivity must be 1"
+            )
+        if self.neighbours not in get_args(Neighbours):
+            raise RecipeError(f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}")
+        if not isinstance(self.unit, str) or not self.unit:
+            raise RecipeError("unit must name what is protected, such as 'resident' or 'row'")
+        object.__setattr__(self, "count", parse_whole(self.count, name="count", high=_MOST))
+        object.__setattr__(self, "delta", Fraction(parse_exact(self.delta, name="delta")))
+        object.__setattr__(self, "sampling", Fraction(parse_exact(self.sampling, name="sampling")))
+        _check_delta(self)
+        _check_sampling(self)
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """The exact pure epsilon of all repetitions; None for Gaussian noise and filters, without one."""
+        if self.kind in ("gaussian", "sampled", "filter"):
+            return None
+        return self.count * (self.sensitivity / self.scale if self.norm == "L1" else self.scale)
+
+    @property
+    def rho(self) -> Fraction:
+        """The zCDP rate of all repetitions, rounded up."""
+        if self.kind == "sampled":
+            squared, plain = self.mu_squared, replace(self, delta=Fraction(0)).mu_squared
+            if squared != plain and squared is not None:
+                return round_up(
+                    squared / 2, places=PLACES
+                )  # where it does not fail, like all that sampling gains
+            return replace(self, kind="gaussian", sampling=Fraction(1), delta=Fraction(0)).rho
+        return round_up(self.count * _rho(self.kind, self.scale, self.sensitivity), places=PLACES)
+
+    @property
+    def mu_squared(self) -> Fraction | None:
+        """The square of `mu`, which adds up over charges."""
+        if self.kind == "sampled":
+            return _sampled_mu_squared(self)
+        once = _mu_squared(self.kind, self.scale, self.sensitivity)
+        return None if once is None else round_up(self.count * once, places=PLACES)
+
+    @property
+    def mu(self) -> Fraction | None:
+        """The Gaussian-DP parameter of all repetitions, rounded up.
+
+        For Gaussian noise it is sqrt(count) * sensitivity / sqrt(sigma^2 - 4), which is certain
+        for the discrete noise that is drawn; None for sigma of two grid steps or fewer, where no
+        bound is known.
+        """
+        squared = self.mu_squared
+        return None if squared is None else sqrt_up(squared)
+
+    @property
+    def uses(self) -> int:
+        """In how many parts it is paid: one by one, but a sampled run as a whole."""
+        return 1 if self.kind == "sampled" else self.count
+
+    @property
+    def failure(self) -> Fraction:
+        """The exact bound on the probability that any of all repetitions fails.
+
+        >>> Cost(kind="selection", scale=Fraction(9), delta=Fraction(1, 10**9), count=3).failure
+        Fraction(3, 1000000000)
+        """
+        return self.count * self.delta
+
+    def to_record(self) -> dict[str, str | int]:
+        """The cost as plain text and whole numbers.
+
+        >>> Cost(kind="pure", scale=Fraction(1, 2)).to_record()["scale"]
+        '0.5'
+        """
+        record: dict[str, str | int] = {
+            "count": self.count,
+            "delta": format_exact(self.delta),
+            "kind": self.kind,
+            "neighbours": self.neighbours,
+            "norm": str(self.norm),
+            "scale": format_exact(self.scale),
+            "sensitivity": format_exact(self.sensitivity),
+            "unit": self.unit,
+        }
+        return {**record, "sampling": format_exact(self.sampling)} if self.kind == "sampled" else record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, object]) -> Cost:
+        """The cost that `to_record` wrote; anything more, less or unknown is refused.
+
+        >>> cost = Cost(kind="gaussian", scale=Fraction(7), sensitivity=Fraction(3, 2), count=66)
+        >>> Cost.from_record(cost.to_record()) == cost
+        True
+        """
+        expected = {field.name for field in fields(cls)}
+        if record.get("kind") != "sampled":
+            expected.remove("sampling")
+        if set(record) != expected:
+            raise RecipeError(f"a recorded cost holds exactly the fields {sorted(expected)}")
+        cost = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
+        if cost.to_record() != dict(record):
+            raise RecipeError(f"the recorded cost of kind {cost.kind} is not in its canonical spelling")
+        return cost
+
+
+def pure_to_rho(epsilon: Fraction) -> Fraction:
+    """The zCDP rate of any `epsilon`-private mechanism, epsilon * tanh(epsilon / 2), rounded up.
+
+    Randomised response attains it, so no smaller constant holds for all pure mechanisms.
+
+    >>> float(pure_to_rho(Fraction(1)))
+    0.46211715726000974
+    """
+    epsilon = parse_positive(epsilon, name="epsilon")
+    with localcontext(_CONTEXT):
+        power = (-to_decimal(epsilon)).exp()
+        return _certain(to_decimal(epsilon) * (1 - power) / (1 + power))
+
+
+def pure_to_mu(epsilon: Fraction) -> Fraction:
+    """The Gaussian-DP parameter of any `epsilon`-private mechanism, rounded up.
+
+    It is 2 * Phi^-1(e^epsilon / (1 + e^epsilon)), that is 2 sqrt(2) t with erf(t) =
+    tanh(epsilon / 2).
+
+    >>> round(float(pure_to_mu(Fraction(1))), 9)
+    1.232035385
+    """
+    value = float(parse_positive(epsilon, name="epsilon"))
+    if value > 700:  # erfc leaves the floats; Q(x) <= exp(-x^2 / 2) / 2 gives this simpler bound
+        return sqrt_up(8 * epsilon)
+
+    def enough(t: float) -> bool:
+        if value < 1:
+            return math.erf(t) >= math.tanh(value / 2)
+        return math.erfc(t) <= 2 / (1 + math.exp(value))
+
+    _, t = bisect_floats(enough, 0.0, min(value, math.sqrt(value)))
+    return round_up(2 * math.sqrt(2) * t * (1 + _RELATIVE), places=PLACES)
+
+
+def exponential_rho(epsilon: Fraction) -> Fraction:
+    """The zCDP rate of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
+
+    It is epsilon^2 / 8 (Cesar and Rogers 2021), by its bounded range; permute-and-flip has no such
+    range and does not share the constant.
+
+    >>> exponential_rho(Fraction(1))
+    Fraction(1, 8)
+    """
+    epsilon = parse_positive(epsilon, name="epsilon")
+    return round_up(epsilon**2 / 8, places=PLACES)
+
+
+def exponential_mu(epsilon: Fraction) -> Fraction:
+    """The Gaussian-DP parameter of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
+
+    It is 2 * Phi^-1(e^(epsilon / 2) / (1 + e^(epsilon / 2))), rounded up: by its bounded range the
+    worst case is that of a pure mechanism with half the epsilon. Permute-and-flip has no such range.
+
+    >>> exponential_mu(Fraction(1)) == pure_to_mu(Fraction(1, 2))
+    True
+    """
+    return pure_to_mu(parse_positive(epsilon, name="epsilon") / 2)
+
+
+def discrete_laplace_rho(sensitivity: Fraction, scale: Fraction) -> Fraction:
+    """The zCDP rate of Laplace noise on the integers, both arguments in steps of its grid.
+
+    With q = exp(-1 / scale) it is s/b - 2q (1 - q^s) / (b (1 - q^2)), the divergence of order one,
+    which is exact. A sensitivity that is not a whole number of steps gets the rate of any pure
+    mechanism.
+
+    >>> float(discrete_laplace_rho(Fraction(1), Fraction(1)))
+    0.46211715726000974
+    """
+    sensitivity = parse_positive(sensitivity, name="sensitivity")
+    scale = parse_positive(scale, name="scale")
+    if sensitivity.denominator != 1:
+        return pure_to_rho(sensitivity / scale)
+    with localcontext(_CONTEXT):
+        ratio = to_decimal(sensitivity / scale)
+        step = to_decimal(1 / scale)
+        q = (-step).exp()
+        return _certain(ratio - step * 2 * q * (1 - (-ratio).exp()) / (1 - q * q))
+
+
+def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: ExactLike) -> int:
+    """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
+
+    *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
+    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states; where neighbours
+    replace an individual, that has twice the sensitivity, and each table fails with delta at most.
+
+    >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
+    15
+    """
+    exact_scale, groups = parse_positive(scale, name="scale"), parse_exact(sensitivity, name="sensitivity")
+    target = parse_positive(delta, name="delta")
+    if target >= 1:
+        raise RecipeError(f"delta must lie below one, got {format_exact(target)}")
+    if not Fraction(1, _LARGEST) <= exact_scale <= _LARGEST:
+        raise RecipeError("scale must lie between 1e-30 and 1e30")
+    if groups.denominator != 1 or not 1 <= groups <= _LARGEST:
+        raise RecipeError(
+            "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
+        )
+    digits = _CONTEXT.prec
+    while True:
+        # q^(t-1) <= delta (1 + q) / g  if and only if  t - 1 >= b ln(g / (delta (1 + q))).
+        with localcontext(_CONTEXT, prec=digits):
+            q = (-to_decimal(1 / exact_scale)).exp()
+            least = Fraction(to_decimal(exact_scale) * (to_decimal(groups / target) / (1 + q)).ln())
+        # The bound is no whole number, because q is transcendental: some precision settles its
+        # ceiling, and the first one does unless it lies within 1e-40 of a whole number.
+        margin = _MARGIN ** (digits // _CONTEXT.prec)
+        if math.ceil(least - margin) == math.ceil(least + margin):
+            return 1 + max(0, math.ceil(least))
+        digits *= 2
+
+
+def sqrt_up(number: Fraction) -> Fraction:
+    """The square root of `number`, rounded up to 18 decimal places.
+
+    >>> sqrt_up(Fraction(9, 4)), float(sqrt_up(Fraction(2)))
+    (Fraction(3, 2), 1.4142135623730951)
+    """
+    scaled = -((-number * 10 ** (2 * PLACES)) // 1)
+    root = math.isqrt(scaled)
+    return Fraction(root + (root * root < scaled), 10**PLACES)
+
+
+def bisect_floats(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The neighbouring floats between which `holds`, false at `low` and true at `high`, turns true."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
+
+
+def to_decimal(number: Fraction) -> Decimal:
+    """`number` as a decimal, to the digits of the context in force."""
+    return Decimal(number.numerator) / Decimal(number.denominator)
+
+
+def _bounded(value: object, *, name: str) -> Fraction:
+    number = parse_positive(value, name=name)
+    if not Fraction(1, _LARGEST) <= number <= _LARGEST:
+        raise RecipeError(f"{name} must lie between 1e-30 and 1e30")
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > _BITS:
+        raise RecipeError(f"{name} has more than {_BITS} bits; round it up to fewer digits")
+    return Fraction(number)
+
+
+def _check_sampling(cost: Cost) -> None:
+    if cost.kind != "sampled":
+        if cost.sampling != 1:
+            raise RecipeError(f"kind {cost.kind} is about all individuals, so its sampling must be 1")
+        return
+    if not Fraction(1, 1000) <= cost.sampling < 1 or cost.sampling.denominator.bit_length() > 64:
+        raise RecipeError("sampling must lie between 1/1000 and below 1, with a denominator below 2^64")
+    if cost.neighbours != "add-remove":
+        raise RecipeError(
+            "what sampling gains is proved where an individual is added or removed; use all individuals"
+        )
+    if not 0 <= cost.delta < 1 or cost.delta.denominator.bit_length() > _BITS:
+        raise RecipeError(f"delta of a sampled run must lie in [0, 1) and have at most {_BITS} bits")
+    if cost.count > 10**5:
+        raise RecipeError("a sampled run has at most 100,000 steps")
+
+
+def _check_delta(cost: Cost) -> None:
+    if cost.kind == "sampled":
+        return
+    if cost.kind != "selection":
+        if cost.delta != 0:
+            raise RecipeError(f"kind {cost.kind} never fails, so its delta must be 0")
+        return
+    if cost.sensitivity.denominator != 1:
+        raise RecipeError(
+            "the sensitivity of a selection is the most groups of one individual, a whole number"
+        )
+    if not 0 < cost.delta < 1:
+        raise RecipeError(
+            "a selection needs the probability with which it may fail, delta above 0 and below 1"
+        )
+    if cost.delta.denominator.bit_length() > _BITS:
+        raise RecipeError(f"delta has more than {_BITS} bits; round it up to fewer digits")
+
+
+# A ledger recomputes all its sums at every charge, mostly from costs it has seen before.
+@lru_cache(maxsize=4096)
+def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
+    match kind:
+        case "gaussian":
+            return sensitivity**2 / (2 * scale**2)
+        case "laplace" | "selection":
+            return discrete_laplace_rho(sensitivity, scale)
+        case "exponential":
+            # mu-Gaussian privacy implies mu^2 / 2; it is the smaller of the two above epsilon 9.6.
+            return min(exponential_rho(scale), exponential_mu(scale) ** 2 / 2)
+        case "permute-and-flip" | "pure":
+            return pure_to_rho(scale)
+        case "filter":
+            return scale**2 / 2
+    raise ValueError(kind)
+
+
+def _sampled_mu_squared(cost: Cost) -> Fraction | None:
+    """What all steps together cost; never more than without sampling."""
+    from sfumato.core.cost.sampling import sampled_mu
+
+    variance = (cost.scale**2 - SMOOTHING) / cost.sensitivity**2
+    if variance <= 0:
+        return None
+    plain = round_up(cost.count / variance, places=PLACES)
+    if cost.delta == 0:
+        return plain
+    return min(
+        plain, round_up(sampled_mu(variance, cost.sampling, cost.count, cost.failure) ** 2, places=PLACES)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _mu_squared(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction | None:
+    match kind:
+        case "gaussian":
+            variance = scale**2 - SMOOTHING
+            return sensitivity**2 / variance if variance > 0 else None
+        case "laplace" | "selection":
+            return pure_to_mu(sensitivity / scale) ** 2
+        case "exponential":
+            return exponential_mu(scale) ** 2
+        case "permute-and-flip" | "pure":
+            return pure_to_mu(scale) ** 2
+        case "filter":
+            return scale**2
+    raise ValueError(kind)
+
+
+def _certain(value: Decimal) -> Fraction:
+    return round_up(Fraction(value) + _MARGIN, places=PLACES)

@@ -1,0 +1,342 @@
+"""Conversions: what Gaussian and zero-concentrated privacy are worth in epsilon and delta, and back.
+
+For Gaussian noise, with mu = sqrt(count) * sensitivity / sigma,
+a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2:
+
+    delta = Q(a) - e^epsilon Q(b) = phi(a) * (m(a) - m(b)),
+
+where Q is the upper tail of the normal law, phi its density and m = Q / phi. The second form, in
+logarithms, neither overflows for large epsilon nor vanishes for tiny delta. Every delta below is
+rounded up by more than the floats can err, so a sigma found from it is never too small. The proofs are in
+docs/proofs/accounting.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from sfumato.core.cost.cost import PLACES, SMOOTHING, bisect_floats, pure_to_mu, pure_to_rho, sqrt_up
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.core.facts.table import Neighbours
+
+_GUARD = 1e-13
+_LARGEST_MU = 1e8
+_MARGIN = 1e-12
+_FINE = 10**15
+
+
+def gaussian_delta(
+    *, epsilon: ExactLike, sigma: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The delta of `count` Gaussian mechanisms at `epsilon`, never below the true value.
+
+    *Privacy:* exact for continuous noise (Balle and Wang 2018; Dong, Roth and Su 2022); the
+    sensitivity is in the L2 norm. For the discrete noise see `discrete_gaussian_sigma`.
+
+    >>> round(gaussian_delta(epsilon=1, sigma=5739.36, sensitivity=150, count=66), 10)
+    8.48e-08
+    """
+    return mu_to_delta(_mu(sigma, sensitivity, count), epsilon)
+
+
+def gaussian_epsilon(
+    *, delta: ExactLike, sigma: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The least epsilon of `count` Gaussian mechanisms at `delta`, rounded up.
+
+    >>> round(gaussian_epsilon(delta=2.5e-5, sigma=5739.36, sensitivity=150, count=66), 4)
+    0.7247
+    """
+    return mu_to_epsilon(_mu(sigma, sensitivity, count), delta)
+
+
+def gaussian_sigma(
+    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The least standard deviation for (epsilon, delta) after `count` mechanisms, rounded up.
+
+    >>> round(gaussian_sigma(epsilon=1, delta=2.5e-5, sensitivity=150, count=66), 2)
+    4290.24
+    """
+    total = math.sqrt(parse_whole(count, name="count")) * float(
+        parse_positive(sensitivity, name="sensitivity")
+    )
+    return total / max_mu(epsilon, delta) * (1 + 1e-15)
+
+
+def discrete_gaussian_sigma(
+    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The sigma, in grid steps, at which discrete noise has what `gaussian_sigma` promises.
+
+    *Privacy:* sqrt(sigma^2 + 4) for the continuous sigma, for vectors of any length and adaptive
+    repetition: noise of that width is a randomised rounding of the continuous noise, up to a
+    factor far inside the guard. A ledger that counts Gaussian privacy admits it.
+
+    >>> round(discrete_gaussian_sigma(epsilon=10, delta=2.5e-5, sensitivity=200, count=66), 2)
+    784.12
+    """
+    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
+    return math.hypot(sigma, math.sqrt(SMOOTHING)) * (1 + 1e-15)
+
+
+def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity: int = 1) -> float:
+    """The exact delta of one number with discrete Gaussian noise, to float accuracy.
+
+    It is P[Y > t] - e^epsilon P[Y > t + s] with t = epsilon sigma^2 / s - s / 2 (Canonne, Kamath
+    and Steinke 2020, Theorem 7), summed term by term so that nothing cancels.
+
+    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5), 9)
+    1.8e-08
+    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5, sensitivity=5), 6)
+    0.127523
+    """
+    exact = parse_exact(epsilon, name="epsilon")
+    variance = parse_positive(sigma, name="sigma") ** 2
+    if parse_whole(sensitivity, name="sensitivity") > 10**7 or variance > 10**14:
+        raise RecipeError("the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7")
+    first = math.floor(exact * variance / sensitivity - Fraction(sensitivity, 2)) + 1
+    width = 2 * float(variance)
+    reach = math.ceil(40 * math.sqrt(float(variance))) + 1
+    total = math.fsum(math.exp(-k * k / width) for k in range(-reach, reach + 1))
+    return (
+        math.fsum(
+            -math.exp(-k * k / width) * math.expm1(float(exact) - (2 * k + sensitivity) * sensitivity / width)
+            for k in range(max(first, -reach), max(first, 0) + reach)
+        )
+        / total
+    )
+
+
+def histogram_sensitivity(
+    *, contribution: Fraction, norm: str, neighbours: Neighbours, signed: bool = False
+) -> Fraction:
+    """The sensitivity of a histogram to which one individual adds at most `contribution`.
+
+    Adding or removing an individual moves the histogram by their contribution. Replacing them
+    moves it by u - v: in any norm |u - v| <= |u| + |v|, twice the bound, reached in L1 by disjoint
+    cells. In L2, if no cell is negative, |u - v|^2 = |u|^2 + |v|^2 - 2 <u, v> is at most twice the
+    bound's square; with `signed` contributions <u, v> may be negative and the factor is two again.
+
+    >>> histogram_sensitivity(contribution=Fraction(20), norm="L1", neighbours="replace")
+    Fraction(40, 1)
+    """
+    bound = parse_positive(contribution, name="contribution")
+    if norm not in ("L1", "L2") or neighbours not in ("add-remove", "replace"):
+        raise RecipeError("norm must be 'L1' or 'L2' and neighbours 'add-remove' or 'replace'")
+    if neighbours == "add-remove":
+        return bound
+    if norm == "L1" or signed:
+        return 2 * bound
+    return sqrt_up(2 * bound**2)
+
+
+def mu_to_delta(mu: ExactLike, epsilon: ExactLike) -> float:
+    """The delta of a mu-Gaussian-private mechanism at `epsilon`, rounded up.
+
+    >>> round(mu_to_delta(1, 1), 6)
+    0.126937
+    """
+    value = float(parse_exact(epsilon, name="epsilon"))
+    if value < 0:
+        raise RecipeError("epsilon must not be negative")
+    log = log_delta(float(parse_positive(mu, name="mu")), value)
+    return math.nextafter(math.exp(log), math.inf)  # above zero even where exp underflows
+
+
+def mu_to_epsilon(mu: ExactLike, delta: ExactLike) -> float:
+    """The least epsilon of a mu-Gaussian-private mechanism at `delta`, rounded up.
+
+    >>> round(mu_to_epsilon(1, 1e-5), 6)
+    4.377178
+    """
+    value = float(parse_positive(mu, name="mu"))
+    target = log_of(_open_delta(delta))
+    if log_delta(value, 0.0) <= target:
+        return 0.0
+    low, high = 0.0, value * (math.sqrt(-2 * target) + value / 2) + 1e-12
+    while log_delta(value, high) > target:  # the guard may reach past the plain tail bound
+        high *= 2
+        if high > 1e300:
+            return math.inf
+    return bisect_floats(lambda epsilon: log_delta(value, epsilon) <= target, low, high)[1]
+
+
+def mu_to_pure(mu_squared: ExactLike) -> Fraction:
+    """The largest pure epsilon, rounded down, that is mu-Gaussian-private for this mu squared.
+
+    >>> round(float(mu_to_pure(pure_to_mu(Fraction(1)) ** 2)), 9)
+    1.0
+    """
+    limit = parse_exact(mu_squared, name="mu_squared")
+    t = math.sqrt(max(0.0, float(limit)) / 8)
+    if t < 1:
+        guess = 2 * math.atanh(math.erf(t))
+    elif t < 26:
+        guess = math.log(2 - math.erfc(t)) - math.log(math.erfc(t))
+    else:
+        guess = t * t
+    return _largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
+
+
+def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
+    """The largest mu, a hair less, whose delta at `epsilon` is at most `delta`.
+
+    >>> mu_to_epsilon(max_mu(1, 1e-6), 1e-6) <= 1
+    True
+    """
+    low = largest_mu(epsilon, delta)
+    if low < 1e-12:
+        raise RecipeError("epsilon and delta are too small for Gaussian noise to be calibrated")
+    return low * (1 - 1e-12)
+
+
+def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
+    """The largest float found whose delta at `epsilon`, rounded up, is at most `delta`; may be zero.
+
+    >>> mu_to_delta(largest_mu(1, 1e-6), 1) <= 1e-6 * (1 + 1e-15)
+    True
+    """
+    value = float(parse_exact(epsilon, name="epsilon"))
+    if value < 0:
+        raise RecipeError("epsilon must not be negative")
+    target = log_of(_open_delta(delta))
+    low, high = 0.0, 1e-3
+    while high < _LARGEST_MU and log_delta(high, value) <= target:
+        low, high = high, 2 * high
+    return bisect_floats(lambda mu: log_delta(mu, value) > target, low, high)[0]
+
+
+def rho_to_epsilon(rho: ExactLike, delta: ExactLike) -> float:
+    """The epsilon that rho-zCDP gives at `delta`, rounded up.
+
+    The best order solves rho x^2 + ln(1 + x) = ln(1 / delta).
+
+    >>> round(rho_to_epsilon(0.1, 1e-6), 6)
+    2.141939
+    """
+    rate = float(parse_positive(rho, name="rho"))
+    log = -log_of(_open_delta(delta))
+    low = min(math.sqrt(log / 2 / rate), math.expm1(min(log / 2, 700)))
+    high = min(math.sqrt(log / rate), math.expm1(min(log, 700)))
+    x = _rising_root(lambda x: rate * x * x + math.log1p(x) - log, low, high)
+    epsilon = (1 + x) * rate + (log - x * math.log1p(1 / x) - math.log1p(x)) / x
+    return max(0.0, epsilon + _MARGIN * ((1 + x) * rate + log / x))
+
+
+def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
+    """The delta that rho-zCDP gives at `epsilon`, rounded up.
+
+    The best order solves (2x + 1) rho - ln(1 + 1/x) = epsilon.
+
+    >>> round(rho_to_delta(0.1, 2), 9)
+    4.325e-06
+    """
+    rate = float(parse_positive(rho, name="rho"))
+    target = float(parse_exact(epsilon, name="epsilon"))
+    if target < 0:
+        raise RecipeError("epsilon must not be negative")
+    x = _rising_root(
+        lambda x: (2 * x + 1) * rate - target - math.log1p(1 / x),
+        1e-18,
+        (target + 1) / rate + 10,
+    )
+    terms = (x * (1 + x) * rate, -x * target, -x * math.log1p(1 / x), -math.log1p(x))
+    log = sum(terms) + _MARGIN * (1 + sum(map(abs, terms)))
+    return math.nextafter(math.exp(min(0.0, log)), math.inf)
+
+
+def rho_to_pure(rho: ExactLike) -> Fraction:
+    """The largest pure epsilon, rounded down, that costs at most `rho` as a pure mechanism.
+
+    >>> float(rho_to_pure(pure_to_rho(Fraction(1))))
+    1.0
+    """
+    limit = parse_exact(rho, name="rho")
+    return _largest_pure(lambda epsilon: pure_to_rho(epsilon) <= limit, _pure_guess(float(limit)))
+
+
+def max_rho(epsilon: ExactLike, delta: ExactLike) -> Fraction:
+    """The largest rho, a hair less, that `rho_to_epsilon` converts to at most `epsilon`.
+
+    The hair, one part in 10^12, lets the rates of a plan be rounded up one by one and still fit.
+
+    >>> round(float(max_rho(1, 2.5e-5)), 9), rho_to_epsilon(max_rho(1, 2.5e-5), 2.5e-5) <= 1
+    (0.033937959, True)
+    """
+    target = parse_positive(epsilon, name="epsilon")
+    _open_delta(delta)
+    low, high = 0.0, 1e-18
+    while rho_to_epsilon(high, delta) <= target:
+        low, high = high, 2 * high
+    low, _ = bisect_floats(lambda rho: rho_to_epsilon(rho, delta) > target, low, high)
+    return Fraction(math.floor(Fraction(low * (1 - _MARGIN)) * 10**PLACES), 10**PLACES)
+
+
+def log_of(number: Fraction) -> float:
+    """The natural logarithm of a rational above zero, of any size.
+
+    >>> round(log_of(Fraction(1, 10**400)), 3)
+    -921.034
+    """
+    return math.log(number.numerator) - math.log(number.denominator)
+
+
+def log_delta(mu: float, epsilon: float) -> float:
+    """An upper bound of log delta; the guard covers rounding in a, b and the tail functions."""
+    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if a <= 0:
+        tail = math.erfc(a / math.sqrt(2)) / 2
+        density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+        return math.log(min(1.0, tail - density * _mills(b) + _GUARD * (1 + b)))
+    upper, lower = _mills(a), _mills(b)
+    difference = upper - lower + _GUARD * upper
+    log = math.log(difference) - a * a / 2 - math.log(2 * math.pi) / 2
+    return min(0.0, log + _GUARD * (1 + a * b))
+
+
+def _mills(x: float) -> float:
+    """Q(x) / phi(x) for x of zero or more."""
+    if x < 6:
+        return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))
+    fraction = x
+    for term in range(60, 0, -1):
+        fraction = x + term / fraction
+    return 1 / fraction
+
+
+def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
+    ratio = parse_positive(sensitivity, name="sensitivity") / parse_positive(sigma, name="sigma")
+    return math.sqrt(parse_whole(count, name="count")) * float(ratio)
+
+
+def _open_delta(delta: ExactLike) -> Fraction:
+    value = parse_positive(delta, name="delta")
+    if value >= 1:
+        raise RecipeError("delta must lie below one")
+    return value
+
+
+def _rising_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """A point next to the root of a rising function; it halves the ratio, for roots of any size."""
+    for _ in range(100):
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (low, middle) if function(middle) > 0 else (middle, high)
+    return high
+
+
+def _pure_guess(rho: float) -> float:
+    high = rho + 2 * math.sqrt(max(rho, 0.0)) + 1
+    return bisect_floats(lambda epsilon: epsilon * math.tanh(epsilon / 2) > rho, 0.0, high)[0]
+
+
+def _largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
+    """`guess` rounded down to 15 places, and further down while the certain check refuses it."""
+    units = math.floor(Fraction(guess) * _FINE)
+    step = 1
+    while units > 0 and not fits(Fraction(units, _FINE)):
+        units, step = units - step, 2 * step
+    return Fraction(max(units, 0), _FINE)

@@ -1,0 +1,393 @@
+"""The contract every engine keeps: exact, bounded counts out, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.errors import RecipeError, SchemaError, SourceError
+from sfumato.core.exact import Withheld
+from sfumato.core.facts.domain import IntegerRange, Tuples, Values
+from sfumato.core.facts.table import Table, cap_records
+from sfumato.core.questions.choices import CapChoice, NormChoice, Question, check_question
+from sfumato.core.questions.counts import (
+    CappedMarginal,
+    ClippedMarginal,
+    IndividualCounts,
+    Marginal,
+    OccupiedCells,
+)
+from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.outcomes import Outcomes
+from sfumato.core.questions.residuals import Residuals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from sfumato.core.engine.source import Stored
+    from sfumato.core.facts.table import PublicTable
+
+
+LARGEST_MARGINAL = 2**27
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TrueCounts(Withheld):
+    """The exact counts of one marginal over its whole domain, row-major, in units of 1 / grid.
+
+    Or the exact answers of queries over it, or numbers of individuals within norms or cells of it. With
+    `cells`, in ascending order, only these have records.
+
+    Never leaves the private room. Its arrays are read-only.
+    """
+
+    columns: tuple[str, ...]
+    true_values: NDArray[np.int64]
+    cells: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self.true_values.flags.writeable = False
+        if self.cells is not None:
+            self.cells.flags.writeable = False
+
+    def __repr__(self) -> str:
+        size = f"cells={self.true_values.size}, " if self.cells is None else ""
+        return f"TrueCounts(columns={self.columns}, {size}values withheld)"
+
+
+class CountingEngine(ABC):
+    """Reads records where they are and hands out exact counts with enforced bounds."""
+
+    def count(
+        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The exact answer to every question, in their order, each individual bounded as the question states.
+
+        All cells are counted in one pass over the records. Of a choice of a norm, the answer is the number of
+        individuals within each norm, then that of all; of a choice of a bound, the number of records that
+        each bound cuts off.
+        """
+        for question in questions:
+            check_question(table, question)
+            check_part(table, question)
+            if isinstance(question, ClippedMarginal | NormChoice):
+                refuse_large_marginals(table, (question.columns,))
+        found = self._count_marginals(table, questions, progress)
+        clipped = tuple(each for each in questions if isinstance(each, ClippedMarginal))
+        if clipped:
+            found |= zip(map(id, clipped), self._count_clipped(table, clipped, progress), strict=True)
+        moments = tuple(each for each in questions if isinstance(each, Moments | Outcomes))
+        for columns in dict.fromkeys(each.columns for each in moments):
+            asked = tuple(each for each in moments if each.columns == columns)
+            found |= zip(map(id, asked), self._add_moments(table, asked, progress), strict=True)
+        found |= self._count_capped(table, questions, progress)
+        for each in questions:
+            if isinstance(each, IndividualCounts):
+                found[id(each)] = self._count_individuals(table, each, progress)
+            elif isinstance(each, NormChoice):
+                found[id(each)] = self._count_within(table, each, progress)
+            elif isinstance(each, CapChoice):
+                found[id(each)] = self._count_lost(table, each, progress)
+            elif isinstance(each, Residuals):
+                found[id(each)] = self._sum_residuals(table, each, progress)
+        return tuple(found[id(each)] for each in questions)
+
+    def _count_marginals(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
+    ) -> dict[int, TrueCounts]:
+        plain = tuple(each for each in questions if isinstance(each, Marginal))
+        sparse = tuple(each for each in questions if isinstance(each, OccupiedCells))
+        if not plain and not sparse:
+            return {}
+        marginals, occupied = (
+            tuple(dict.fromkeys(each.columns for each in kind)) for kind in (plain, sparse)
+        )
+        counts = self._count_cells(table, marginals, occupied, progress)
+        dense = dict(zip(marginals, counts, strict=False))
+        with_records = dict(zip(occupied, counts[len(marginals) :], strict=True))
+        found = {id(each): with_records[each.columns] for each in sparse}
+        for each in plain:
+            counted = dense[each.columns]
+            if each.queries is not None:
+                counted = TrueCounts(each.columns, each.queries.apply(counted.true_values))
+            found[id(each)] = counted
+        return found
+
+    def _count_capped(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
+    ) -> dict[int, TrueCounts]:
+        """Marginals under bounds of their own; of those that differ in their sums only, the cells once."""
+        capped = tuple(each for each in questions if isinstance(each, CappedMarginal))
+        found: dict[int, TrueCounts] = {}
+        for columns, most in dict.fromkeys((each.columns, each.max_records) for each in capped):
+            (counted,) = self._count_cells(cap_records(table, most), (columns,), (), progress)
+            for each in capped:
+                if (each.columns, each.max_records) == (columns, most):
+                    sums = None if each.queries is None else each.queries.apply(counted.true_values)
+                    found[id(each)] = counted if sums is None else TrueCounts(columns, sums)
+        return found
+
+    @abstractmethod
+    def snapshot(self, table: Table) -> AbstractContextManager[None]:
+        """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
+
+    @abstractmethod
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Raises an error about public facts: sizes, the source, its columns and types. Reads no record."""
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The files of a table that must be unpacked to know whether they are damaged."""
+        return ()
+
+    @abstractmethod
+    def version(self, table: Table, *, secret: bytes) -> str:
+        """A keyed digest that changes when the source does, and says nothing else about it."""
+
+    @abstractmethod
+    def describe(self, table: Table) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+
+    @abstractmethod
+    def _count_cells(
+        self,
+        table: Table,
+        marginals: tuple[tuple[str, ...], ...],
+        occupied: tuple[tuple[str, ...], ...],
+        progress: Callable[[str], None],
+    ) -> tuple[TrueCounts, ...]:
+        """The counts of `marginals` over all their cells, then those of `occupied` where records are.
+
+        Privacy: one individual adds at most `table.contribution` to the counts of each marginal, whatever
+        the records hold; proofs in docs/proofs/bounds.md and docs/proofs/engines.md.
+        """
+
+    @abstractmethod
+    def _add_moments(
+        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The sums of products, or the outcomes, of bounded records, of questions about the same columns.
+
+        Privacy: one individual has at most `table.contribution` records, in units of 1 / table.grid, and a
+        record adds what the question's tables hold for its codes; proof in docs/proofs/linear.md.
+        """
+
+    @abstractmethod
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The answers in units of 1 / grid, each individual scaled down to the norm.
+
+        Privacy: one individual adds at most norm * grid to the answers of each question, in L2, whatever the
+        records hold; proof in docs/proofs/contribution-norms.md.
+        """
+
+    @abstractmethod
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        """The number of individuals for every pair of cell and times.
+
+        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold; proof
+        in docs/proofs/user-counts.md.
+        """
+
+    @abstractmethod
+    def _sum_residuals(
+        self, table: Table, question: Residuals, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        """The sums of clipped residuals by cell, or the answers of queries over them.
+
+        Privacy: one individual adds at most clip * table.contribution to the cells, in L1, whatever the
+        records hold; proof in docs/proofs/additive.md.
+        """
+
+    @abstractmethod
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals within each norm, then that of all individuals.
+
+        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
+        """
+
+    @abstractmethod
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of records that each bound cuts off, of max_records of each individual.
+
+        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing else
+        does; docs/proofs/capped-counts.md.
+        """
+
+
+def check_columns(
+    table: Table,
+    marginals: tuple[tuple[str, ...], ...],
+    stored: Mapping[str, Stored],
+    *,
+    where: str,
+    other: str,
+    listed: bool = True,
+) -> tuple[str, ...]:
+    """The columns of `marginals` of `table`, or an error: each must be stored, as values that fit its domain.
+
+    `stored` are all stored columns, `where` is how messages call the source, `other` says what is wrong with
+    a column whose kind is none of ours. Without `listed`, messages do not list what is stored.
+    """
+    columns = all_columns(marginals)
+    needed = [name for column in columns for name in table.column(column).stored]
+    for name in [*needed, *([] if table.unit.column is None else [table.unit.column])]:
+        if name not in stored:
+            what = "unit column" if name == table.unit.column else "column"
+            known = f" (it has: {', '.join(stored)})" if listed else ""
+            raise SourceError(f"{where} has no {what} {name!r}{known}")
+        if stored[name].kind == "other":
+            raise SourceError(f"table {table.name!r}: column {name!r} {other}")
+    check_unit(table, stored, where=where)
+    for name in columns:
+        column = table.column(name)
+        digits = stored[column.stored[0]].digits
+        # Only whole numbers would count.
+        if isinstance(column.domain, IntegerRange) and digits is not None and digits[1]:
+            raise SourceError(
+                f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole "
+                "numbers; declare bins, or bounds for SUM and AVG"
+            )
+    if table.unit.window is not None:
+        _check_periods(table, stored)
+    return columns
+
+
+def _check_periods(table: Table, stored: Mapping[str, Stored]) -> None:
+    """Refuses periods that depend on how they are stored: a copy of another type would have others."""
+    column = table.column(str(table.unit.period))
+    first = column.domain.values[0] if isinstance(column.domain, Values | Tuples) else ""
+    labels = first if isinstance(first, tuple) else (first,)
+    listed = isinstance(column.domain, Values | Tuples) and column.calendar is None
+    for name, label in zip(column.stored, labels, strict=True):
+        kind = stored[name]
+        if kind.zoned or (listed and isinstance(label, str) and kind.kind != "text"):
+            raise SourceError(
+                f"table {table.name!r}: {name!r} tells the periods of a window, so that it must be stored as "
+                f"{'text, as its values are' if listed else 'dates or timestamps without a zone'}; or else "
+                "the same records, stored otherwise, would have other periods"
+            )
+
+
+def check_unit(table: Table, stored: Mapping[str, Stored], *, where: str) -> None:
+    """Raises an error if the unit column is not stored there, or cannot name individuals."""
+    name = table.unit.column
+    if name is None:
+        return
+    if name not in stored:
+        raise SourceError(f"{where} has no unit column {name!r}")
+    if not stored[name].is_identifier:
+        raise SourceError(
+            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
+            "booleans or dates: values of other types cannot be told apart exactly"
+        )
+
+
+def describe_columns(table: Table, stored: Mapping[str, Stored], *, where: str) -> dict[str, str]:
+    """The kinds of the stored columns that a query may name.
+
+    Privacy: the first line of a text file is taken for names. If it holds none that the description knows, it
+    may be a record, so nothing of it is told.
+    """
+    check_unit(table, stored, where=where)
+    known = {name for column in table.columns.values() for name in column.stored} | {table.unit.column}
+    is_text = table.source.lower().endswith(TEXT_FILES)
+    if is_text and known.isdisjoint(stored):
+        return {}
+    return {name: column.kind for name, column in stored.items() if column.kind != "other"}
+
+
+def described_names(table: Table) -> tuple[str, ...]:
+    """The stored columns that the description of `table` names; a name that none has if there are none."""
+    named = [name for column in table.columns.values() for name in column.stored]
+    named += [table.unit.column] if table.unit.column is not None else []
+    named += [table.reference.column] if table.reference is not None else []
+    return tuple(dict.fromkeys(named)) or ("-",)
+
+
+def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Every column of the marginals once, in the order in which `encoded` has them."""
+    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
+
+
+def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...]) -> str:
+    """The SQL for the cell of a record in `marginal`, row-major, from the codes c0, c1, ... of `columns`."""
+    cell = ""
+    for name in marginal:
+        code = f"CAST(c{columns.index(name)} AS BIGINT)"
+        cell = f"({cell} * {table.column(name).size} + {code})" if cell else code
+    return cell or "CAST(0 AS BIGINT)"
+
+
+def name_source(table: Table) -> str:
+    """How errors call the source of `table`."""
+    return f"table {table.name!r}: source {table.source!r}"
+
+
+def sign_version(facts: str, *, secret: bytes) -> str:
+    """A keyed digest of facts about a source: their sizes and counters say how many people are in it."""
+    return hmac.new(secret, facts.encode(), hashlib.sha256).hexdigest()
+
+
+def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+    """Refuses columns whose description says how values are written: on a server, a view says it."""
+    for name in all_columns(marginals):
+        column = table.column(name)
+        written = column.format or column.decimal != "." or column.missing or column.calendar is not None
+        if written or column.missing_label is not None:
+            raise SchemaError(
+                f"table {table.name!r}: column {name!r} has format, decimal, missing, missing_label or a "
+                "range of days, weeks or months, which are read of files and by DP-SELECT; make a view on "
+                "the server that holds plain values"
+            )
+
+
+def check_part(table: Table, question: Question) -> None:
+    """Raises an error if `question` cannot be asked of the part of `table` that is to be asked.
+
+    Privacy: who is in a part may not depend on what is asked (docs/proofs/parallel.md).
+    """
+    part = table.part
+    if part is None:
+        return
+    if isinstance(question, ClippedMarginal | IndividualCounts | NormChoice | CapChoice):
+        raise RecipeError(f"part {part.name!r}: norms and counts of individuals are not asked of a part")
+    columns = question.known if isinstance(question, Residuals) else question.columns
+    # Records that are equal in the columns of the digest must be equal in all that is asked.
+    if table.unit.column is None and not set(columns) <= set(part.columns):
+        raise RecipeError(f"part {part.name!r} was made without a column that is asked about")
+
+
+def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+    """Raises an error that names the first marginal too large to count densely."""
+    for columns in marginals:
+        cells = table.cells(columns)
+        if cells > LARGEST_MARGINAL:
+            raise SchemaError(
+                f"table {table.name!r}: {' x '.join(columns)} has {cells:,} cells, more than the "
+                f"{LARGEST_MARGINAL:,} that can be released; use fewer columns or coarser domains"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Columns of a table: what is stored, the types of those that were asked for, and how to read them.
+
+    `columns` has all stored columns, `schema` the wanted ones. Nothing is read before `read` is called.
+    """
+
+    columns: Mapping[str, Stored]
+    schema: pa.Schema
+    read: Callable[[], Iterator[pa.RecordBatch]]

@@ -1,0 +1,174 @@
+"""Tables whose individuals are found along references: an item is of whoever has the visit that it names.
+
+A record is copied for every individual that holds the key it refers to, once for each; one that refers to
+nothing is nobody's. What is an individual's is then a function of its own rows and of those that refer to
+them, and everything after that bounds it as in any other table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sfumato.core.engine.arrays import to_arrow, to_numpy
+from sfumato.core.engine.base import Fetched, check_unit
+from sfumato.core.engine.sealed import clean_column, clean_type
+from sfumato.core.errors import SourceError
+from sfumato.core.facts.table import Table
+
+_ROWS = 2**20  # looked up at once: a table of keys is hashed for each lot
+
+
+def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
+    """The columns of a table that refers to another, with the individual of every record beside them.
+
+    `own` has at least the referring column of `table`, `parent` the column that it refers to and the unit
+    of the referred table. Nothing is read before the result is.
+
+    Privacy: docs/proofs/sql.md, "References".
+    """
+    reference = table.reference
+    assert reference is not None
+    assert table.unit.column is not None
+    unit, theirs = table.unit.column, reference.table.unit.column
+    where = f"table {table.name!r}: references {reference.column!r}"
+    assert theirs is not None
+    named = {name.lower(): name for name in own.columns}
+    if reference.column not in own.columns:
+        raise SourceError(f"{where}: the source has no such column")
+    if unit.lower() in named:
+        raise SourceError(
+            f"{where}: the source has a column {named[unit.lower()]!r}, which is the name of the unit of "
+            f"table {reference.table.name!r}; declare it as unit, in place of references"
+        )
+    if reference.key not in parent.columns:
+        raise SourceError(f"{where}: table {reference.table.name!r} has no column {reference.key!r}")
+    for fetched, name in ((own, reference.column), (parent, reference.key), (parent, theirs)):
+        if name in fetched.columns and name not in fetched.schema.names:
+            raise SourceError(f"{where}: column {name!r} has a nested or binary type; store keys as text")
+    views = [each.name for each in (*own.schema, *parent.schema) if pa.types.is_string_view(each.type)]
+    if views:
+        # Arrow cannot gather such columns yet, and would fail when records are read.
+        raise SourceError(f"{where}: column {views[0]!r} is stored as string_view; store it as string")
+    check_unit(reference.table, parent.columns, where=f"table {reference.table.name!r}")
+    kind = _common_type(
+        own.schema.field(reference.column).type, parent.schema.field(reference.key).type, where=where
+    )
+    columns = {**own.columns, unit: parent.columns[theirs]}
+    stored = parent.schema.field(theirs).type
+    schema = own.schema.append(
+        pa.field(unit, stored.value_type if pa.types.is_dictionary(stored) else stored)
+    )
+
+    def read() -> Iterator[pa.RecordBatch]:
+        held = _read_holders(parent, reference.key, theirs, kind, limit=reference.table.text_limit)
+        for lot in _lots(own.read()):
+            keys = _clean_keys(lot.column(reference.column), kind, limit=reference.table.text_limit)
+            rows, people = held.find(keys)
+            names = held.people.take(to_arrow(people))
+            yield from lot.take(to_arrow(rows)).append_column(schema.field(unit), names).to_batches()
+
+    return Fetched(columns, schema, read)
+
+
+def list_chain(table: Table) -> Iterator[Table]:
+    """A table, and those that its references lead to."""
+    yield table
+    while table.reference is not None:
+        table = table.reference.table
+        yield table
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Holders:
+    """Who holds which key: for each of `keys`, `holders` from one of `starts` on are places in `people`."""
+
+    keys: pa.Array
+    starts: NDArray[np.int64]
+    holders: NDArray[np.int64]
+    people: pa.Array
+
+    def find(self, keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each pair of a place in `keys` and one who holds the key there: the place, and who it is."""
+        found = pc.index_in(keys, value_set=self.keys)
+        there = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        places = to_numpy(found.drop_null()).astype(np.int64)
+        counts = self.starts[places + 1] - self.starts[places]
+        rows = np.repeat(there, counts)
+        before = np.cumsum(counts) - counts
+        within = np.arange(rows.size) - np.repeat(before, counts)
+        return rows, self.holders[np.repeat(self.starts[places], counts) + within]
+
+
+def _read_holders(parent: Fetched, key: str, unit: str, kind: pa.DataType, *, limit: int) -> _Holders:
+    """Every pair of a key and an individual who holds it, once."""
+    keys: list[pa.Array] = []
+    people: list[pa.Array] = []
+    for batch in parent.read():
+        keys.append(_clean_keys(batch.column(key), kind, limit=limit))
+        people.append(_plain(batch.column(unit)))
+    schema = parent.schema.field(unit).type
+    stored = pa.chunked_array(people, _plain(pa.array([], schema)).type).combine_chunks()
+    named = clean_column(stored, limit=limit, keep_apart=True).dictionary_encode()
+    coded = pa.chunked_array(keys, kind).combine_chunks().dictionary_encode()
+    known = np.logical_and(
+        coded.indices.is_valid().to_numpy(zero_copy_only=False),
+        named.indices.is_valid().to_numpy(zero_copy_only=False),
+    )
+    one, other = (_codes(each)[known] for each in (coded, named))
+    width = max(1, len(named.dictionary))
+    pairs = np.unique(one * width + other)
+    starts = np.searchsorted(pairs, np.arange(len(coded.dictionary) + 1) * width)
+    # An individual as it is stored, in the first of its rows: it is made plain later, as a unit is.
+    first = np.zeros(width, np.int64)
+    places = np.flatnonzero(known)[::-1]
+    first[other[::-1]] = places
+    names = stored.take(to_arrow(first)) if len(stored) else stored
+    return _Holders(coded.dictionary, starts, pairs % width, names)
+
+
+def _codes(values: pa.DictionaryArray) -> NDArray[np.int64]:
+    return to_numpy(values.indices.fill_null(0)).astype(np.int64)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _clean_keys(values: pa.Array, kind: pa.DataType, *, limit: int) -> pa.Array:
+    """Keys made plain such that two that differ stay two, in the type in which they are compared."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    return clean_column(values, limit=limit, keep_apart=True).cast(kind)
+
+
+def _lots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in chain(batches, [None]):
+        if held and (batch is None or sum(each.num_rows for each in held) >= _ROWS):
+            yield pa.Table.from_batches(held).combine_chunks()
+            held = []
+        held += [] if batch is None else [batch]
+
+
+def _common_type(one: pa.DataType, other: pa.DataType, *, where: str) -> pa.DataType:
+    """The type in which keys are compared: as both are stored, or that of whole numbers, or of texts."""
+    kinds: list[Any] = [clean_type(each) for each in (one, other)]
+    if all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in kinds):
+        return pa.int64()
+    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds):
+        return pa.large_string()
+    exact = pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean
+    if kinds[0] != kinds[1] or not any(test(kinds[0]) for test in exact):
+        raise SourceError(
+            f"{where}: keys are stored as {one} and {other}; both must be whole numbers, or texts, or of one "
+            "type of decimals or dates"
+        )
+    return kinds[0]

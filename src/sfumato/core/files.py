@@ -1,0 +1,90 @@
+"""Files written durably: whole under their name, or not at all.
+
+A file is written under a temporary name in the same folder, forced to disk, and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sfumato.core.errors import ReleaseError
+
+
+def check_file(path: Path, *, force: bool) -> None:
+    """Raises an error that says why a file cannot be written to `path`."""
+    if path.exists() and not force:
+        raise ReleaseError(f"{path.name!r} exists already; choose another name, or --force to replace it")
+    check_parent(path)
+
+
+def check_parent(path: Path) -> None:
+    """Raises an error if the folder that should hold `path` is not there, or not writable."""
+    parent = path.resolve().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ReleaseError(f"cannot write to the folder that should hold {path.name!r}; create it first")
+
+
+def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
+    """Writes one file under a temporary name and renames it."""
+    check_file(path, force=force)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write_bytes(partial, content)
+        partial.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise ReleaseError(f"{path.name!r} could not be written: {_reason(error)}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_folder(out: Path, files: Mapping[str, bytes]) -> None:
+    """Writes `files` to a temporary folder beside `out` and renames it, in place of one that is there."""
+    target = out.resolve()
+    partial = None
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        for name, content in files.items():
+            _write_bytes(partial / name, content)
+        partial.chmod(0o755)
+        sync_folder(partial)
+        if target.exists():
+            replaced = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            target.rename(replaced / "old")
+            partial.rename(target)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            partial.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise ReleaseError(
+            f"{out.name!r} could not be written: {_reason(error)}. The noisy measurements are kept in the "
+            "ledger; run the same release again and it is finished free of charge"
+        ) from None
+    finally:
+        if partial is not None and partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Forces the names in `folder` to disk: a rename is durable only then."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__

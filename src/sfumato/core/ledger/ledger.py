@@ -1,0 +1,543 @@
+"""The ledger: every charge on disk before its answer exists, in a chain that shows any edit.
+
+`chain` says what the entries mean, `store` and `postgres` where they are kept, `budget` what may be charged.
+The proof is docs/proofs/ledger.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from sfumato.core.cost.budget import Budget, admits, describe_charge, explain_refusal, left
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.parallel import SpentByPeriod, find_periods
+from sfumato.core.errors import BudgetExceeded, LedgerError, RecipeError, VerificationFailed
+from sfumato.core.exact import ExactLike, format_exact
+from sfumato.core.facts.part import Window
+from sfumato.core.ledger import chain
+from sfumato.core.ledger.chain import (
+    Anchor,
+    Entry,
+    History,
+    refuse_other_neighbours,
+    refuse_other_periods,
+    refuse_other_units,
+)
+from sfumato.core.ledger.report import BudgetReport
+from sfumato.core.ledger.store import Session, find_store, parse_row, take_turn, try_again
+
+
+class Ledger:
+    """One budget in one file or schema of a database, safe among processes, threads and crashes.
+
+    Opening creates it if it is missing, verifies the whole chain, and computes all sums from the recorded
+    mechanisms. Every operation is a transaction of its own that verifies what came since, so that one
+    ledger kept open serves thousands of charges; `verify` reads everything again.
+
+    >>> import tempfile
+    >>> from fractions import Fraction
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(Path(folder.name, "budget.ledger"), Budget(1))
+    >>> cost = Cost(kind="laplace", scale=Fraction(10), unit="resident")
+    >>> entry = ledger.charge(
+    ...     description={"query": "residents by town"},
+    ...     plan_digest="p1",
+    ...     table="residents",
+    ...     table_version="v1",
+    ...     costs=(cost,),
+    ... )
+    >>> ledger.store_answer(entry, b"noisy counts")
+    >>> ledger.report().left, ledger.find_answer(plan_digest="p1", table_version="v1")[1]
+    (0.9, b'noisy counts')
+    >>> folder.cleanup()
+    """
+
+    __slots__ = ("_reported", "_secret", "_shares", "_store", "_timeout", "_verified", "_writable")
+
+    # What was reported last, of which window: to find what is left takes milliseconds.
+    _reported: tuple[Window | None, BudgetReport] | None
+    _shares: dict[str, tuple[Window | None, SpentByPeriod, BudgetReport]]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        timeout: float = 30.0,
+    ) -> None:
+        self._attach(path, timeout=timeout, writable=True)
+        if not self._store.exists(timeout=timeout):
+            if budget is None:
+                raise LedgerError(f"ledger {self._store.name!r} does not exist; give a budget to open one")
+            self._create(budget)
+        history = self._load_secret()
+        if budget is not None and budget != history.limit:
+            raise LedgerError(
+                f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
+                f"{budget.describe()}; to accept the change, open it without a budget and call "
+                "change_budget, or run `sfumato budget --accept`"
+            )
+
+    @classmethod
+    def read_only(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Self:
+        """The ledger at `path` for reading and verification; nothing is created or written."""
+        ledger = cls.__new__(cls)
+        ledger._attach(path, timeout=timeout, writable=False)
+        ledger._load_secret()
+        return ledger
+
+    @property
+    def path(self) -> Path | str:
+        """Where the ledger is kept: a path, or a URL."""
+        return self._store.place
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes made with the ledger, to key versions of tables; never to be published."""
+        return self._secret
+
+    @property
+    def budget(self) -> Budget:
+        """The budget in force."""
+        with self._history() as (_, history):
+            return history.limit
+
+    @try_again
+    def charge(
+        self,
+        *,
+        description: dict[str, Any],
+        plan_digest: str,
+        table: str,
+        table_version: str,
+        costs: tuple[Cost, ...],
+        resumable: bool = False,
+        units: Mapping[str, str] | None = None,
+        asked_by: str | None = None,
+        part_of: Entry | None = None,
+        window: Window | None = None,
+    ) -> Entry:
+        """The recorded charge, on disk when this returns; read the data only afterwards.
+
+        `costs` is what is spent and `description`, plain JSON, on what. `plan_digest` and `table_version`
+        are digests of the plan and of the records of `table`; `find_answer` finds the answer by them.
+        With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
+        `units` has the unit of every private table, the column or "row", where `table` names several;
+        otherwise the costs say it. `asked_by` is who asks; if they have a share, the costs must fit in it
+        as well as in the whole. With `part_of`, an earlier charge of the same table, there are no costs: that
+        one has paid for this part of its answer as well. With a `window`, it reads records of these periods
+        alone, and only the individuals of these pay for it.
+
+        *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
+        spends twice. There is no refund: whether an answer failed may itself depend on the data.
+
+        Raises BudgetExceeded, having spent nothing, if the costs do not fit.
+        """
+        if bool(costs) == (part_of is not None) or not all(isinstance(cost, Cost) for cost in costs):
+            raise RecipeError("a charge needs at least one Cost, or is a part of one that has them")
+        if {"costs", "units", "asked_by", "part_of", "window"} & set(description):
+            raise RecipeError(
+                "a description must not have a field 'costs', 'units', 'asked_by', 'part_of' or 'window'; "
+                "pass them as arguments"
+            )
+        if part_of is not None and window is not None:
+            raise RecipeError("a part of a charge has no window: that of the charge has paid for it")
+        recorded = {**description, "costs": [cost.to_record() for cost in costs]}
+        if units is not None:
+            recorded["units"] = dict(units)
+        if asked_by is not None:
+            recorded["asked_by"] = asked_by
+        if part_of is not None:
+            recorded["part_of"] = part_of.sequence
+        if window is not None:
+            recorded["window"] = window.to_record()
+        with self._history(write=True) as (session, history):
+            refuse_other_neighbours(history, costs, name=self._store.name)
+            if part_of is not None:
+                self._check_charge(history, part_of)
+                if part_of.table != table or not part_of.costs:
+                    raise LedgerError(f"charge {part_of.sequence} pays for no part of this one")
+            units = units or {table: (part_of.costs if part_of else costs)[0].unit}
+            refuse_other_units(history, units, name=self._store.name)
+            if window is not None:
+                refuse_other_periods(history, window, costs, name=self._store.name)
+            for spent in history.spent.find(find_periods(window)):
+                if not admits(history.limit, spent, costs):
+                    raise explain_refusal(
+                        history.limit, spent, costs, name=self._store.name, window=window is not None
+                    )
+            if asked_by is not None:
+                _refuse_beyond_share(history, asked_by, costs, window)
+            entry = _append(
+                session,
+                history,
+                kind="charge",
+                description=recorded,
+                plan_digest=plan_digest,
+                table=table,
+                table_version=table_version,
+            )
+            if resumable:
+                nothing = hashlib.sha256(b"").hexdigest()
+                session.replace_progress(sequence=entry.sequence, payload=b"", sha256=nothing)
+            return entry
+
+    @try_again
+    def store_progress(self, entry: Entry, payload: bytes, *, after: bytes | None) -> None:
+        """Keeps the noisy `payload`, what is answered so far of the charge `entry`.
+
+        `after` is the progress it goes on from, None if there was none. If another is stored, the
+        payload is refused: of two processes that go on with one charge, only one is heard.
+        """
+        sha256 = hashlib.sha256(payload).hexdigest()
+        with self._history(write=True) as (session, history):
+            self._check_charge(history, entry)
+            if entry.sequence in history.answers:
+                raise LedgerError(f"charge {entry.sequence} already has an answer")
+            self._check_progress(session, entry, sha256, after)
+            session.replace_progress(sequence=entry.sequence, payload=payload, sha256=sha256)
+
+    def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+        """The first charge for this plan on this version that has progress and no answer yet."""
+        with self._history() as (session, history):
+            for entry in (history.entries[sequence - 1] for sequence in sorted(history.unanswered)):
+                if entry.plan_digest != plan_digest or entry.table_version != table_version:
+                    continue
+                stored = session.read_progress(entry.sequence)
+                if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
+                    return entry, stored[0]
+        return None
+
+    @try_again
+    def store_answer(self, entry: Entry, payload: bytes, *, after: bytes | None = None) -> None:
+        """Keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
+
+        Storing the same payload again changes nothing; another payload is refused, because a
+        second draw of noise would be a second answer. `after` is as for `store_progress`.
+        """
+        sha256 = hashlib.sha256(payload).hexdigest()
+        with self._history(write=True) as (session, history):
+            self._check_charge(history, entry)
+            sealed = history.answers.get(entry.sequence)
+            if sealed == sha256:
+                return
+            if sealed is not None:
+                raise LedgerError(f"charge {entry.sequence} already has another answer")
+            self._check_progress(session, entry, sha256, after)
+            session.drop_progress(entry.sequence)
+            session.insert_answer(sequence=entry.sequence, payload=payload, sha256=sha256)
+            _append(
+                session,
+                history,
+                kind="answer",
+                description={"charge": entry.sequence, "sha256": sha256},
+                plan_digest=entry.plan_digest,
+                table=entry.table,
+                table_version=entry.table_version,
+            )
+
+    @contextmanager
+    def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
+        """Locks one question, from the look for an answer to its storage, against all who ask the same.
+
+        Of equal questions the first is charged; the others wait, and find its answer.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
+        ...     with ledger.exclusively(plan_digest="p1", table_version="v1"):
+        ...         ledger.find_answer(plan_digest="p1", table_version="v1") is None
+        True
+        """
+        key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
+        with take_turn(str(self._store.place), key) as first, ExitStack() as lock:
+            if first:
+                lock.enter_context(self._store.lock_question(key, timeout=self._timeout))
+            yield
+
+    def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+        """The first answered charge for this plan on this version of the table, and its payload."""
+        with self._history() as (session, history):
+            sequence = history.answered.get((plan_digest, table_version))
+            if sequence is None:
+                return None
+            return history.entries[sequence - 1], self._payload(session, sequence, history.answers[sequence])
+
+    def find_answers(
+        self, plan_digests: Iterable[str], *, table_version: str
+    ) -> tuple[tuple[Entry, bytes], ...]:
+        """As `find_answer` for one plan after another, all at once, up to the first without an answer."""
+        found = []
+        with self._history() as (session, history):
+            for name in plan_digests:
+                sequence = history.answered.get((name, table_version))
+                if sequence is None:
+                    break
+                payload = self._payload(session, sequence, history.answers[sequence])
+                found.append((history.entries[sequence - 1], payload))
+        return tuple(found)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries of the verified chain."""
+        with self._history() as (_, history):
+            return history.entries
+
+    def report(self, window: Window | None = None) -> BudgetReport:
+        """What was spent and what is left, recomputed from the verified chain.
+
+        With a `window`, of the periods that it reads; without one, of all: of the one with the least.
+        """
+        with self._history() as (_, history):
+            known = self._reported
+            if known is not None and known[0] == window and known[1].entries is history.entries:
+                return known[1]
+            report = _report(history.limit, history.spent, window, entries=history.entries, head=history.head)
+            self._reported = (window, report)
+            return report
+
+    @try_again
+    def change_budget(self, budget: Budget) -> Entry:
+        """The entry that puts `budget` in force; refused if more than it admits is already spent."""
+        with self._history(write=True) as (session, history):
+            if not all(admits(budget, each) for each in history.spent.find(None)):
+                raise LedgerError(
+                    f"ledger {self._store.name!r} has already spent more than "
+                    f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
+                )
+            return _append(session, history, kind="budget", description={"budget": budget.to_record()})
+
+    @try_again
+    def set_share(self, person: str, epsilon: ExactLike | None) -> Entry | None:
+        """The entry that lets `person` spend at most `epsilon` of the budget; None takes the limit away.
+
+        Shares are limits within the budget and may add up to more than it. What was spent stays counted.
+        Nothing is entered if it is so already.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
+        ...     ledger.set_share("ana", "0.4").description
+        ...     ledger.report_share("ana").left
+        {'epsilon': '0.4', 'person': 'ana'}
+        0.4
+        """
+        share = None if epsilon is None else Budget(epsilon).epsilon
+        with self._history(write=True) as (session, history):
+            if history.shares.get(person) == share:
+                return None
+            spelled = None if share is None else format_exact(share)
+            return _append(session, history, kind="share", description={"person": person, "epsilon": spelled})
+
+    def report_share(self, person: str, window: Window | None = None) -> BudgetReport | None:
+        """What `person` may spend, has spent and has left of their share; None if they have none.
+
+        `window` is that of `report`.
+        """
+        with self._history() as (_, history):
+            share = history.share_of(person)
+            if share is None:
+                return None
+            spent = history.spent_by.get(person, SpentByPeriod())
+            known = self._shares.get(person)
+            if known is None or known[0] != window or known[1] is not spent or known[2].budget != share:
+                known = self._shares[person] = (window, spent, _report(share, spent, window))
+            return known[2]
+
+    def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
+        """The last entry, signed with the project's key, which is made if the ledger has none yet.
+
+        Kept elsewhere, the line shows later whether entries were cut off or the chain was written anew.
+        `folder` is that of the project, where the key is if the ledger is in a database.
+        """
+        with self._history() as (_, history):
+            recorded = history.entries[0].description.get("public_key")
+            key = chain.load_key(self._store.place, folder=folder, create=recorded is None)
+            if key is None or recorded not in (None, chain.public_half(key)):
+                raise LedgerError(
+                    f"the key that ledger {self._store.name!r} was opened with is missing; restore the file "
+                    f"beside it from a backup, or name it in {chain.KEY_VARIABLE}"
+                )
+            return chain.sign_anchor(history.entries[-1], key)
+
+    def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
+        """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
+
+        Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
+        """
+        anchor, name = chain.parse_anchor(text), self._store.name
+        self.verify()
+        entries = self.entries()
+        public = entries[0].description.get("public_key")
+        if public is None:
+            key = chain.load_key(self._store.place, folder=folder, create=False)
+            if key is None:
+                raise VerificationFailed(
+                    f"ledger {name!r} has no key yet, so none of its anchors can be signed"
+                )
+            public = chain.public_half(key)
+        if anchor.public_key != public:
+            raise VerificationFailed(f"the anchor is signed by another key than that of ledger {name!r}")
+        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
+            raise VerificationFailed(
+                f"ledger {name!r} does not hold entry {anchor.sequence} as the anchor has it: an older copy "
+                "was put back, its end was cut off, or it was written anew"
+            )
+        return anchor
+
+    def verify(self, *, anchor: str | None = None) -> str:
+        """The head of the chain, after checking every entry and every stored answer.
+
+        With `anchor`, a head published earlier, it also proves that the ledger has grown from
+        there: only an outside anchor can show that an older copy of the whole file was put back.
+        """
+        with self._history(whole=True) as (session, history):
+            if session.read_answered() != set(history.answers):
+                raise self._damaged("stored answers and recorded answers differ")
+            for sequence, sealed in history.answers.items():
+                self._payload(session, sequence, sealed)
+            if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
+                raise self._damaged(
+                    "it does not contain the given anchor; an older copy may have been put back"
+                )
+            return history.head
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._store.name!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ledger cannot be pickled or copied; open it again from its path")
+
+    def _attach(self, path: str | os.PathLike[str], *, timeout: float, writable: bool) -> None:
+        self._store = find_store(path)
+        self._timeout = timeout
+        self._writable = writable
+        self._secret = b""
+        self._verified: History | None = None
+        self._reported = None
+        self._shares = {}
+
+    def _create(self, budget: Budget) -> None:
+        secret, place = secrets.token_bytes(32), self._store.place
+        # Where no ledger can be made, that is what the error is about, and no key is left there.
+        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
+        key = chain.load_key(place, create=possible)
+        first = chain.open_chain(budget, secret, public_key=None if key is None else chain.public_half(key))
+        self._store.create(secret=secret, first=first, timeout=self._timeout)
+
+    @try_again
+    def _load_secret(self) -> History:
+        # Opening for writing proves at once that the file can be charged.
+        with self._history(write=self._writable) as (session, history):
+            self._secret = session.read_secret()
+            recorded = str(history.entries[0].description.get("secret_sha256"))
+            if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
+                raise self._damaged("its secret was changed")
+            return history
+
+    @contextmanager
+    def _history(self, *, write: bool = False, whole: bool = False) -> Iterator[tuple[Session, History]]:
+        if write and not self._writable:
+            raise LedgerError(f"ledger {self._store.name!r} was opened for reading only")
+        # Taken before the transaction begins, which therefore sees at least as much.
+        seen = self._verified
+        with self._store.open(timeout=self._timeout, write=write, read_only=not self._writable) as session:
+            history = self._replay(session, None if whole else seen)
+            if self._verified is None or len(history.entries) > len(self._verified.entries):
+                self._verified = history
+            yield session, history
+
+    def _replay(self, session: Session, seen: History | None) -> History:
+        """What the chain says: all of it, or what came after the history that was `seen` and verified.
+
+        The last entry that was seen must still stand where it stood; its hash covers all before it.
+        """
+        rows = session.read_rows(start=len(seen.entries) if seen else 1)
+        try:
+            new = list(map(parse_row, rows))
+            gone = seen is not None and new[:1] != [seen.entries[-1]]
+            history = chain.replay_chain(new[1:] if seen else new, after=seen)
+        except LedgerError as error:
+            raise self._damaged(str(error)) from error
+        if gone:
+            raise self._damaged("entries that were there before are gone or were changed")
+        return history
+
+    def _payload(self, session: Session, sequence: int, sealed: str) -> bytes:
+        stored = session.read_answer(sequence)
+        if stored is not None:
+            payload, recorded = stored
+            if hashlib.sha256(payload).hexdigest() == recorded == sealed:
+                return payload
+        raise self._damaged(f"the stored answer to charge {sequence} was edited or removed")
+
+    def _check_charge(self, history: History, entry: Entry) -> None:
+        if entry.kind != "charge" or not history.holds(entry):
+            raise LedgerError(f"ledger {self._store.name!r} has no such charge to answer")
+
+    def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
+        stored = session.read_progress(entry.sequence)
+        expected = None if after is None else hashlib.sha256(after).hexdigest()
+        if (None if stored is None else stored[1]) not in (expected, sha256):
+            raise LedgerError(
+                f"another process goes on with charge {entry.sequence} of ledger {self._store.name!r}; "
+                "run the same release again when it is done"
+            )
+
+    def _damaged(self, reason: str) -> LedgerError:
+        return LedgerError(
+            f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
+        )
+
+
+def _refuse_beyond_share(
+    history: History, person: str, costs: tuple[Cost, ...], window: Window | None
+) -> None:
+    share = history.share_of(person)
+    if share is None:
+        return
+    for spent in history.spent_by.get(person, SpentByPeriod()).find(find_periods(window)):
+        if not admits(share, spent, costs):
+            rest = left(share, spent)
+            raise BudgetExceeded(
+                f"the charge asks for {describe_charge(share, costs)}; epsilon {rest} of the share of "
+                f"{person!r}, {format_exact(share.epsilon)}, is left. Nothing was spent; ask for less, or "
+                "ask a steward for a larger share",
+                left=rest,
+            )
+
+
+def _report(
+    budget: Budget,
+    spent: SpentByPeriod,
+    window: Window | None,
+    *,
+    entries: tuple[Entry, ...] = (),
+    head: str = "",
+) -> BudgetReport:
+    """The report of the period that has least left, with all others that `window` reads."""
+    first, *others = sorted(spent.find(find_periods(window)), key=lambda each: -each.rho)
+    worst, rest = first, left(budget, first)
+    for each in others:
+        # Whether it fits is told at once; what is left takes a search, and few have less than the first.
+        if rest > 0 and not admits(budget, each, [Cost(kind="pure", scale=rest)]):
+            worst, rest = each, left(budget, each)
+    beside = tuple(each for each in (first, *others) if each is not worst)
+    return BudgetReport(
+        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=entries, head=head
+    )
+
+
+def _append(
+    session: Session, history: History, *, kind: chain.EntryKind, description: dict[str, Any], **named: str
+) -> Entry:
+    """The next entry, inserted; `named` are the plan, the table and its version where it has them."""
+    entry = chain.make_entry(history=history, kind=kind, description=description, **named)
+    session.insert_entry(entry)
+    return entry

@@ -1,0 +1,33 @@
+"""Exact noise: integers from the discrete Laplace and discrete Gaussian laws, and exact choices.
+
+`laws` says what is drawn and certifies thresholds for it, `samplers` turns random words from `entropy` into
+draws, `choice` draws an index in proportion to the exponential of its score, `sparse` noises histograms too
+large to list. Nothing here takes a seed. The proof that the laws are exact is docs/proofs/noise.md.
+"""
+
+from sfumato.core.noise.choice import (
+    exponential_choice,
+    exponential_index,
+    laplace_max_index,
+    permute_and_flip_index,
+    poisson_sample,
+)
+from sfumato.core.noise.laws import Kind, Law, make_law
+from sfumato.core.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
+from sfumato.core.noise.sparse import add_sparse_noise
+
+__all__ = [
+    "Kind",
+    "Law",
+    "NoiseSource",
+    "add_noise",
+    "add_sparse_noise",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exponential_choice",
+    "exponential_index",
+    "laplace_max_index",
+    "make_law",
+    "permute_and_flip_index",
+    "poisson_sample",
+]

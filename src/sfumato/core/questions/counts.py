@@ -1,0 +1,383 @@
+"""What is counted, and the most that one individual can add to it: the sensitivity of every count.
+
+Each record here is a kind of question that an engine answers exactly. It states the size of its answer, the
+denominator of its numbers, and its contribution: how far one individual can move the answers, which the
+engine enforces whatever the records hold. Adding a kind means one record here, one function of each engine,
+one proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.cost.curves import histogram_sensitivity
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import parse_positive
+from sfumato.core.questions.gradients import Gradients
+from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.outcomes import Outcomes
+from sfumato.core.questions.residuals import Residuals
+from sfumato.core.questions.series import RunningSums
+
+if TYPE_CHECKING:
+    from sfumato.core.facts.table import Table
+
+# An individual over its norm is scaled by whole multiples of 1 / NORM_GRID, so that sums are exact.
+NORM_GRID = 2**20
+
+MOST_CELLS = 2**62
+"""A marginal with more cells has cells that no 64-bit number can name."""
+
+Norm = Literal["L1", "L2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """The number of bounded records in every cell of `columns`, or with `queries` sums over these cells.
+
+    Privacy: one individual adds at most `table.contribution` to the cells, in both norms, since all of it
+    may fall into one cell; and no more to the answers of queries, whose columns have an L2 norm of at most
+    1. In L1 that holds for sums of different cells. Proof: docs/proofs/bounds.md.
+    """
+
+    columns: tuple[str, ...]
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers: they are whole multiples of 1 / grid."""
+        return table.grid * _grid(self.queries)
+
+    def size(self, table: Table) -> int:
+        """The number of answers."""
+        return table.cells(self.columns) if self.queries is None else self.queries.rows
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds, in units of 1 / grid."""
+        if norm == "L1" and self.queries is not None and not self.queries.is_partition:
+            raise RecipeError("queries other than sums of different cells are bounded in L2 only")
+        return Fraction(table.contribution * _grid(self.queries))
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns; queries by their number and their digest."""
+        return {} if self.queries is None else {"queries": self.queries.to_record()}
+
+
+@dataclass(frozen=True, slots=True)
+class OccupiedCells:
+    """The number of bounded records in the cells of `columns` that have any, of up to 2^63 cells.
+
+    Privacy: as a marginal. Which cells have records is as private as their numbers, so that every cell gets
+    noise, and only those at or above a threshold are released (docs/proofs/field-groups.md).
+    """
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers."""
+        return table.grid
+
+    def size(self, table: Table) -> int:
+        """The number of cells, with records or without."""
+        return table.cells(self.columns)
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds, in units of 1 / grid."""
+        return Fraction(table.contribution)
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class CappedMarginal:
+    """A marginal in which each individual counts with at most `max_records`, fewer than its table allows.
+
+    With `queries`, which must be plain sums of different cells, it is these that are answered.
+
+    Privacy: one individual adds at most so many records, in both norms, and no more to sums of different
+    cells (docs/proofs/capped-counts.md).
+    """
+
+    columns: tuple[str, ...]
+    max_records: int
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+        if self.max_records < 1:
+            raise RecipeError("a bound on the records of an individual is at least 1")
+        if self.queries is not None and not self.queries.is_partition:
+            raise RecipeError("the queries under a bound on records must be sums of different cells")
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers."""
+        return table.grid
+
+    def size(self, table: Table) -> int:
+        """The number of answers."""
+        return table.cells(self.columns) if self.queries is None else self.queries.rows
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds, in units of 1 / grid."""
+        return Fraction(min(self.max_records * table.grid, table.contribution))
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns."""
+        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
+        return {**queries, "records": self.max_records}
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedMarginal:
+    """A marginal in which each individual's contribution is scaled down to an L2 `norm`, in records.
+
+    Privacy: the norm is enforced on the answers themselves (docs/proofs/contribution-norms.md), so that it
+    bounds them in L2, and nothing bounds them in L1.
+    """
+
+    columns: tuple[str, ...]
+    norm: Fraction
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+        object.__setattr__(self, "norm", parse_positive(self.norm, name="the norm of an individual"))
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers."""
+        return NORM_GRID * _grid(self.queries)
+
+    def size(self, table: Table) -> int:
+        """The number of answers."""
+        return table.cells(self.columns) if self.queries is None else self.queries.rows
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds, in units of 1 / grid."""
+        if norm == "L1":
+            raise RecipeError("a norm bounds an individual in L2 only")
+        return self.norm * self.grid(table)
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns."""
+        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
+        return {**queries, "norm": self.norm}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IndividualCounts:
+    """How many individuals have `times` records in `cell`, for each pair of these.
+
+    An individual with n records in a cell is counted by the pair with the largest `times` up to n, if there
+    is one. Pairs ascend by cell, then by times.
+
+    Privacy: an individual in more than `max_cells` of the cells that are asked about is counted in
+    `max_cells` of them only, so it moves at most that many answers, each by 1: max_cells in L1, its square
+    root in L2 (docs/proofs/user-counts.md).
+
+    >>> cells, times = np.array([4, 4, 9]), np.array([1, 2, 1])
+    >>> IndividualCounts(columns=("ward",), max_cells=2, cells=cells, times=times).rows
+    3
+    """
+
+    columns: tuple[str, ...]
+    max_cells: int
+    cells: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.columns)
+        whole = isinstance(self.max_cells, int) and not isinstance(self.max_cells, bool)
+        if not whole or not 1 <= self.max_cells <= 10**9:
+            raise RecipeError("max_cells must be a whole number from 1 to 10^9")
+        for name in ("cells", "times"):
+            given = np.asarray(getattr(self, name))
+            if given.dtype.kind not in "iu" or given.ndim != 1:
+                raise RecipeError(f"the {name} of counts of individuals must be whole numbers")
+            array = given.astype(np.int64)  # a copy: what was given may still be written to
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        cells, times = self.cells, self.times
+        if not cells.size or cells.size != times.size or cells.min() < 0 or times.min() < 1:
+            raise RecipeError(
+                "counts of individuals need at least one cell, each with the times it is asked for"
+            )
+        later = (cells[1:] > cells[:-1]) | ((cells[1:] == cells[:-1]) & (times[1:] > times[:-1]))
+        if not later.all():
+            raise RecipeError(
+                "counts of individuals must ascend by cell, then by times, and none be asked twice"
+            )
+
+    @property
+    def rows(self) -> int:
+        """The number of pairs."""
+        return int(self.cells.size)
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers."""
+        return 1
+
+    def size(self, table: Table) -> int:
+        """The number of answers."""
+        return self.rows
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds."""
+        cells = Fraction(self.max_cells)
+        return cells if norm == "L1" else sqrt_up(cells)
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns: the number of pairs, their bound and their digest."""
+        digest = _digest(self.cells, self.times)
+        return {"heads": {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}}
+
+
+Counted = (
+    Marginal
+    | OccupiedCells
+    | CappedMarginal
+    | ClippedMarginal
+    | IndividualCounts
+    | Moments
+    | Outcomes
+    | Residuals
+    | Gradients
+    | RunningSums
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Queries:
+    """Weighted sums of cells.
+
+    Query i gives cell members[k] the weight weights[k] / grid, for k from starts[i] up to starts[i + 1].
+
+    Privacy: the weights of any one cell have an L2 norm of at most 1, checked in whole numbers when the
+    queries are made. An individual that adds C to the cells adds at most C to the answers, in L2.
+
+    >>> sums = Queries(cells=3, grid=1, starts=np.array([0, 2, 3]), members=np.array([0, 1, 2]),
+    ...                weights=np.array([1, 1, 1]))
+    >>> sums.rows, sums.apply(np.array([5, 6, 7])).tolist()
+    (2, [11, 7])
+    """
+
+    cells: int
+    grid: int
+    starts: NDArray[np.int64]
+    members: NDArray[np.integer[Any]]
+    weights: NDArray[np.integer[Any]]
+
+    def __post_init__(self) -> None:
+        # There may be ten million members, and several queries of that size at a time.
+        for name, dtype in (("starts", np.int64), ("members", np.int32), ("weights", np.int32)):
+            given = np.asarray(getattr(self, name))
+            array = np.ascontiguousarray(given, dtype=dtype)
+            if array.dtype != given.dtype and not np.array_equal(array, given):
+                raise RecipeError(f"the {name} of queries must be whole numbers, and no weight exceeds 1")
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if not 1 <= self.grid <= 2**20:
+            raise RecipeError("the grid of queries must lie between 1 and 2^20")
+        starts, members = self.starts, self.members
+        if starts.size < 2 or starts[0] != 0 or starts[-1] != members.size or (np.diff(starts) < 0).any():
+            raise RecipeError("queries need at least one row, and starts that cut their members into rows")
+        if members.size != self.weights.size or (
+            members.size and (members.min() < 0 or members.max() >= self.cells)
+        ):
+            raise RecipeError("every member of a query needs a weight and a cell of the marginal")
+        # The least number has no absolute value, so both ends are compared.
+        if members.size and not -self.grid <= self.weights.min() <= self.weights.max() <= self.grid:
+            raise RecipeError("the weight of a query exceeds 1")
+        if _repeats(starts, members, self.cells):
+            raise RecipeError("a query names a cell twice")
+        # Sums of squares below 2^53 are exact in the floats of bincount: 2^40 times at most 2^12 rows.
+        squares = np.bincount(members, weights=self.weights.astype(np.float64) ** 2, minlength=1)
+        if squares.max() > self.grid**2:
+            raise RecipeError(
+                "the weights of a cell have an L2 norm above 1, so the noise would not cover them"
+            )
+
+    @property
+    def rows(self) -> int:
+        """The number of queries."""
+        return int(self.starts.size - 1)
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether all weights are 1 and no cell is in two queries."""
+        once = np.bincount(self.members, minlength=1).max() <= 1
+        return bool(once and (self.weights == self.grid).all() and self.grid == 1)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether some weight is negative, so that the answers of two individuals may be opposite."""
+        return bool((self.weights < 0).any())
+
+    def apply(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The exact answers for `counts`, in units of 1 / grid of those of the counts."""
+        sums = np.concatenate(([0], np.cumsum(counts[self.members] * self.weights)))
+        return np.asarray(sums[self.starts[1:]] - sums[self.starts[:-1]], dtype=np.int64)
+
+    def to_record(self) -> dict[str, Any]:
+        """The queries as a plain record: their number, grid and digest."""
+        digest = _digest(self.starts, self.members, self.weights)
+        return {"rows": self.rows, "cells": self.cells, "grid": self.grid, "sha256": digest}
+
+
+def _repeats(starts: NDArray[np.int64], members: NDArray[np.integer[Any]], cells: int) -> bool:
+    """Whether some row names a cell twice; rows in ascending order are seen at once."""
+    rising = members[1:] > members[:-1]
+    rising[starts[(starts > 0) & (starts < members.size)] - 1] = True  # from one row to the next
+    if rising.all():
+        return False
+    keys = np.repeat(np.arange(starts.size - 1), np.diff(starts)) * cells + members
+    keys.sort()
+    return bool((keys[1:] == keys[:-1]).any())
+
+
+def find_sensitivity(table: Table, counted: Counted, *, norm: Norm) -> Fraction:
+    """The most that the exact answers of neighbouring tables differ, in units of 1 / grid.
+
+    One individual more moves them by its contribution; one in place of another by twice that in L1, and in L2
+    by less, unless weights of queries or what is added up may be negative, so that the two may be opposite to
+    each other.
+    """
+    queries = counted.queries if isinstance(counted, Marginal | ClippedMarginal | Outcomes) else None
+    signed = isinstance(counted, Moments | Residuals | Gradients) or (
+        queries is not None and queries.is_signed
+    )
+    return histogram_sensitivity(
+        contribution=counted.contribution(table, norm),
+        norm=norm,
+        neighbours=table.unit.neighbours,
+        signed=signed,
+    )
+
+
+def _check_columns(columns: tuple[str, ...]) -> None:
+    if not columns or len(set(columns)) != len(columns):
+        raise RecipeError("a marginal needs at least one column and none twice")
+
+
+def _grid(queries: Queries | None) -> int:
+    return 1 if queries is None else queries.grid
+
+
+def _digest(*arrays: NDArray[np.integer[Any]]) -> str:
+    content = hashlib.sha256()
+    for array in arrays:
+        content.update(array.astype("<i8").tobytes())
+    return content.hexdigest()

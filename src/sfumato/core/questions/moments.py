@@ -1,0 +1,236 @@
+"""Sums of products of records: moments, and the slopes and curvatures that a fitted model needs.
+
+A record is a row of whole numbers, its features, that its codes look up in public tables. The answer adds
+features (`order` 1) or products of two features (`order` 2) over all bounded records, each times a public
+weight of the record's own codes, if a link states one, or in groups by the nearest of public centres. Nothing
+is rounded or clipped while counting: what a record may add is what the tables hold, and they are checked when
+the question is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.errors import RecipeError
+
+if TYPE_CHECKING:
+    from sfumato.core.facts.table import Table
+    from sfumato.core.questions.counts import Norm
+
+SCORE_GRID = 2**10
+"""Features are whole multiples of 1 / SCORE_GRID, from -1 to 1."""
+MOMENT_WEIGHTS = 2**10
+"""Where records are weighted, so finely: coarser than in counts, so that sums stay far below 2^63."""
+LINK_GRID = 2**16
+"""Predictors are whole multiples of 1 / LINK_GRID."""
+LARGEST_WEIGHT = 2**20
+"""A link may weigh features so much, and products up to LARGEST_CURVATURE: both sums stay exact."""
+LARGEST_CURVATURE = 2**10
+
+MOST_FEATURES = 1000
+MOST_CENTRES = 1024
+_MOST_OFFSET = 2**40
+_MOST_LEVELS = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkWeights:
+    """A public weight of every record: looked up by its predictor, and by the code of the last column.
+
+    The predictor is the sum of `offsets`, one table per column, in units of 1 / LINK_GRID. It is shifted
+    right by `shift` bits, held to the levels from -levels / 2 up, and then names a place of `weights`, in the
+    row that `branches` gives to the code of the last column.
+    """
+
+    offsets: tuple[NDArray[np.int64], ...]
+    branches: NDArray[np.int64]
+    weights: NDArray[np.int64]
+    shift: int
+
+    def __post_init__(self) -> None:
+        offsets = tuple(_whole(each, dimensions=1, most=_MOST_OFFSET) for each in self.offsets)
+        weights = _whole(self.weights, dimensions=2, most=LARGEST_WEIGHT)
+        branches = _whole(self.branches, dimensions=1, most=_MOST_OFFSET)
+        object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "branches", branches)
+        if not 0 <= self.shift <= 40 or not 2 <= weights.shape[1] <= _MOST_LEVELS or weights.shape[1] % 2:
+            raise RecipeError("a link needs an even number of levels up to 2^20, and a shift of 0 to 40 bits")
+        if branches.min(initial=0) < 0 or branches.max(initial=0) >= weights.shape[0]:
+            raise RecipeError("a link needs a row of weights for every branch")
+
+    @property
+    def largest(self) -> int:
+        """The largest weight, without its sign."""
+        return int(np.abs(self.weights).max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moments:
+    """Sums of features, or of products of two features, over all bounded records.
+
+    `scores` has a table for every column: a row of features for each of its codes. Before them all stands
+    the feature that is 1 for every record. Of products, those are left out that are zero for every code, and
+    squares that say what the feature says already: both follow from the tables.
+
+    Privacy: the answers of one record are public numbers of its own codes, so their L2 norm is at most that
+    of the largest ones, computed here in whole numbers; an individual has `table.contribution` records at
+    most, so it adds at most so many times that. With `centres` a record adds its features to the sums of one
+    of them, that which is nearest to its features (the first of equals), so the norm is the same. With an
+    off-diagonal product counted once, the norm of a record with d features at their ends is
+    sqrt(d (d + 1) / 2). Proof: docs/proofs/linear.md, docs/proofs/clusters.md.
+
+    >>> ends = np.array([[-SCORE_GRID], [SCORE_GRID]])
+    >>> Moments(columns=("a", "b"), scores=(ends, ends)).pairs
+    ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+    """
+
+    columns: tuple[str, ...]
+    scores: tuple[NDArray[np.int64], ...]
+    order: Literal[1, 2] = 2
+    link: LinkWeights | None = None
+    centres: NDArray[np.int64] | None = None
+    """Places among the features, the constant left out; sums of features are then asked for each."""
+    pairs: tuple[tuple[int, int], ...] = field(init=False, repr=False)
+    """The products that are added up, in the order of the answers; of order 1, those with the constant."""
+    most_of_record: int = field(init=False, repr=False)
+    """The square of the most that one record adds, in units of 1 / grid, whatever its codes are."""
+
+    def __post_init__(self) -> None:
+        if not self.columns or len(set(self.columns)) != len(self.columns):
+            raise RecipeError("moments need at least one column and none twice")
+        if self.order not in (1, 2):
+            raise RecipeError("moments are of order 1 or 2")
+        scores = tuple(_whole(each, dimensions=2, most=SCORE_GRID) for each in self.scores)
+        object.__setattr__(self, "scores", scores)
+        if len(scores) != len(self.columns) or not all(each.shape[0] for each in scores):
+            raise RecipeError("moments need a table of features for every column")
+        if self.features > MOST_FEATURES:
+            raise RecipeError(
+                f"moments of {self.features:,} features, more than {MOST_FEATURES:,}; use fewer columns or "
+                "coarser domains"
+            )
+        if self.link is not None:
+            sizes = [each.shape[0] for each in scores]
+            if [each.size for each in self.link.offsets] != sizes or self.link.branches.size != sizes[-1]:
+                raise RecipeError("a link needs an offset for every code, and a branch for those of the last")
+            if self.order == 2 and self.link.largest > LARGEST_CURVATURE:
+                raise RecipeError(f"a link weighs products by at most {LARGEST_CURVATURE:,}")
+        if self.centres is not None:
+            centres = _whole(self.centres, dimensions=2, most=SCORE_GRID)
+            object.__setattr__(self, "centres", centres)
+            if self.order != 1 or self.link is not None or not 1 <= centres.shape[0] <= MOST_CENTRES:
+                raise RecipeError(f"up to {MOST_CENTRES:,} centres go with moments of order 1 and no link")
+            if centres.shape[1] != self.features - 1:
+                raise RecipeError("a centre needs a number for every feature")
+        object.__setattr__(self, "pairs", _list_pairs(scores, self.order))
+        object.__setattr__(self, "most_of_record", self._bound_record())
+
+    @property
+    def features(self) -> int:
+        """The number of features, with the one that is always 1."""
+        return 1 + sum(int(each.shape[1]) for each in self.scores)
+
+    @property
+    def groups(self) -> int:
+        """The number of groups that sums are asked for, one after another in the answers."""
+        return 1 if self.centres is None else int(self.centres.shape[0])
+
+    def _bound_record(self) -> int:
+        largest = [int((each**2).sum(axis=1).max(initial=0)) for each in self.scores]
+        weight = 1 if self.link is None else self.link.largest
+        across = SCORE_GRID**2 + sum(largest)
+        if self.order == 1:
+            return int(weight**2 * across)
+        # Products of features of different columns, each once; then those within a column.
+        total = (across**2 - SCORE_GRID**4 - sum(each**2 for each in largest)) // 2 + SCORE_GRID**4
+        asked = set(self.pairs)
+        for first, scores in zip(_first_features(self.scores), self.scores, strict=True):
+            squares, sums = scores**2, np.zeros(scores.shape[0], np.int64)
+            for one in range(scores.shape[1]):
+                for other in range(one, scores.shape[1]):
+                    if (first + one, first + other) in asked:
+                        sums += squares[:, one] * squares[:, other]
+            total += int(sums.max(initial=0))
+        return int(weight**2 * total)
+
+    def grid(self, table: Table) -> int:
+        """The denominator of the answers, without that of a link."""
+        return int(SCORE_GRID**self.order) * min(table.grid, MOMENT_WEIGHTS)
+
+    def size(self, table: Table) -> int:
+        """The number of answers."""
+        return len(self.pairs) * self.groups
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """The most that one individual adds, in units of 1 / grid."""
+        if norm == "L1":
+            raise RecipeError("moments are bounded in L2 only")
+        return (
+            sqrt_up(Fraction(self.most_of_record)) * table.unit.max_records * min(table.grid, MOMENT_WEIGHTS)
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of it besides its columns: its size, the most a record adds, and a digest."""
+        content = hashlib.sha256()
+        arrays = [*self.scores]
+        if self.link is not None:
+            arrays += [*self.link.offsets, self.link.branches, self.link.weights, np.array([self.link.shift])]
+        if self.centres is not None:
+            arrays += [self.centres]
+        for array in arrays:
+            content.update(repr(array.shape).encode() + array.astype("<i8").tobytes())
+        return {
+            "moments": {
+                "order": self.order,
+                "features": self.features,
+                "answers": len(self.pairs) * self.groups,
+                "record_norm_squared": str(self.most_of_record),
+                "sha256": content.hexdigest(),
+            }
+        }
+
+
+def _first_features(scores: tuple[NDArray[np.int64], ...]) -> list[int]:
+    """The number of the first feature of every column."""
+    firsts, first = [], 1
+    for each in scores:
+        firsts.append(first)
+        first += each.shape[1]
+    return firsts
+
+
+def _list_pairs(scores: tuple[NDArray[np.int64], ...], order: int) -> tuple[tuple[int, int], ...]:
+    features = 1 + sum(each.shape[1] for each in scores)
+    if order == 1:
+        return tuple((0, other) for other in range(features))
+    left_out = set()
+    for first, each in zip(_first_features(scores), scores, strict=True):
+        used = (each != 0).astype(np.float64)
+        together = used.T @ used  # for how many codes two features are both not zero
+        plain = ((each == 0) | (each == SCORE_GRID)).all(axis=0)  # such a feature is its own square
+        for one in range(each.shape[1]):
+            if plain[one]:
+                left_out.add((first + one, first + one))
+            others = np.flatnonzero(together[one, one + 1 :] == 0) + one + 1
+            left_out.update((first + one, first + other) for other in others.tolist())
+    pairs = ((one, other) for one in range(features) for other in range(one, features))
+    return tuple(pair for pair in pairs if pair not in left_out)
+
+
+def _whole(given: object, *, dimensions: int, most: int) -> NDArray[np.int64]:
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu" or array.ndim != dimensions:
+        raise RecipeError("the tables of moments must hold whole numbers")
+    array = array.astype(np.int64)  # a copy: what was given may still be written to
+    if array.size and not -most <= int(array.min()) <= int(array.max()) <= most:
+        raise RecipeError(f"the tables of moments must hold numbers up to {most:,}")
+    array.flags.writeable = False
+    return array

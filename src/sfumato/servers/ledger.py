@@ -1,0 +1,526 @@
+"""A ledger in a schema of a PostgreSQL database, and its errors in words.
+
+Every operation is one transaction, on a connection that is kept for the next. One that writes first
+locks the table `progress`, before it has a snapshot, so that it sees all that was charged before; it is
+serialisable as well, and the entries' key admits each number once. What a server says is never shown: it
+may hold what the statement held.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from sfumato.core.errors import Conflict, LedgerError
+from sfumato.core.ledger.chain import FORMAT, Entry
+from sfumato.core.ledger.store import Row, Session, wait_until
+from sfumato.servers.refusals import describe_refusal
+
+if TYPE_CHECKING:
+    import psycopg
+
+_DEFAULT_SCHEMA = "sfumato"
+# What says how to reach the server. Settings of the session are the ledger's own business.
+_PARAMETERS = (
+    "channel_binding",
+    "gssencmode",
+    "host",
+    "passfile",
+    "port",
+    "service",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
+)
+_SECRETS = {"password", "sslpassword"}
+_OLDEST = 120000  # server_version of PostgreSQL 12
+_PAUSE = 0.2
+_MOST_IDLE = 8  # connections that are kept open, of one ledger in one process
+_CONFLICTS = ("40001", "40P01", "23505", "42P06", "42P07")
+_TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
+_LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
+
+_TABLES = {
+    "answers": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
+    "entries": (
+        ("sequence", "bigint"),
+        ("recorded_at", "text"),
+        ("kind", "text"),
+        ("description", "bytea"),
+        ("plan_digest", "text"),
+        ("table_name", "text"),
+        ("table_version", "text"),
+        ("previous", "text"),
+        ("hash", "text"),
+    ),
+    "meta": (("format", "integer"), ("secret", "bytea")),
+    "progress": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
+}
+_EXISTS = """
+SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s
+"""
+
+# One line for everything that decides what a row written to the schema becomes. Foreign keys and
+# rules, policies, triggers, heirs and further indexes can all run another's code or hide rows.
+_LAYOUT = """
+WITH relations AS (
+    SELECT c.* FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s
+)
+SELECT pg_catalog.concat_ws(' ', 'relation', relname, relkind, relpersistence,
+        relrowsecurity, relforcerowsecurity)
+    FROM relations
+UNION ALL
+SELECT pg_catalog.concat_ws(' ', 'column', c.relname, a.attnum, a.attname,
+        pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef,
+        a.attidentity, a.attgenerated)
+    FROM relations c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    WHERE c.relkind <> 'i' AND a.attnum > 0
+UNION ALL
+SELECT pg_catalog.concat_ws(' ', 'constraint', c.relname, pg_catalog.pg_get_constraintdef(k.oid))
+    FROM relations c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
+UNION ALL
+SELECT 'trigger' FROM relations c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
+UNION ALL
+SELECT 'rule' FROM relations c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
+UNION ALL
+SELECT 'policy' FROM relations c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
+UNION ALL
+SELECT 'heir' FROM relations c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
+"""
+_LOST = "the connection was lost; nothing was written; run it again"
+_GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
+# By the first characters of the state that the server reports, longest first.
+_REMEDIES = (
+    ("22021", "cannot keep a name with a NUL character; rename the table or the column"),
+    ("25006", "cannot be written: the server or the database is read-only; use the primary server"),
+    ("25P03", _LOST),
+    ("3F000", _GONE),
+    ("40", "is being written by others; run it again"),
+    ("23505", "is being written by others; run it again"),
+    ("42501", "is closed to this user; grant what docs/ledger.md lists"),
+    ("42P01", _GONE),
+    ("42P06", "is being made by others; run it again"),
+    ("42P07", "is being made by others; run it again"),
+    ("42", "is not a ledger, or its tables were changed; restore it from a backup"),
+    ("53100", "could not be written because the server's disk is full; free some space"),
+    ("53", "could not be used: the server is out of memory or connections; run it again later"),
+    ("54", "cannot keep so large an answer; release fewer cells at once"),
+    ("55P03", "is locked by another process; wait for it, or raise the timeout"),
+    ("57014", "was stopped by the server's statement_timeout; raise it for this user"),
+    ("57", _LOST),
+    ("58", "could not be read or written; check the server's disk"),
+    ("08", _LOST),
+    ("XX00", "is damaged; look at the server's log, or restore it from a backup"),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class PostgresStore:
+    """The ledger at the URL `place`, which holds no password.
+
+    `parameters` say how to connect; `name` is for messages: server, database and schema, without the user.
+    """
+
+    place: str
+    parameters: Mapping[str, str]
+    schema: str
+    name: str
+    pool: _Pool = field(default_factory=lambda: _Pool(), compare=False)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.name!r})"
+
+    def exists(self, *, timeout: float) -> bool:
+        """Whether the schema holds anything, a whole ledger or not."""
+        with self._connect(timeout=timeout) as connection:
+            return self._has_relations(connection)
+
+    def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
+        """Makes schema and tables in one transaction, or leaves what is already there.
+
+        Of several that create at once, the others wait for the first and find its ledger.
+        """
+        schema = self.schema
+        with self._connect(timeout=timeout) as connection:
+            import psycopg
+
+            # A snapshot for each statement: what follows the wait sees what was waited for.
+            self._begin(connection, "ISOLATION LEVEL READ COMMITTED READ WRITE", timeout=timeout)
+            connection.execute(
+                "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))",
+                (f"sfumato ledger {schema}",),
+            )
+            self._check_server(connection)
+            if self._has_relations(connection):
+                return
+            known = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
+            if known.fetchone() is None:
+                connection.execute(f'CREATE SCHEMA "{schema}"')
+            # New tables go to the schema that comes first.
+            connection.execute(f'SET LOCAL search_path = "{schema}", pg_catalog, pg_temp')
+            for table in _TABLES:
+                connection.execute(_create_table(table))
+            connection.execute("INSERT INTO meta VALUES (%s, %s)", (FORMAT, secret))
+            PostgresSession(connection).insert_entry(first)
+            try:
+                connection.execute("COMMIT")
+            except psycopg.Error as error:
+                if not _is_lost(error):
+                    raise
+                # Lost: it was made whole or not at all, and whoever opens it next sees which.
+
+    @contextmanager
+    def lock_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Locks one question on this server, until the block ends; the lock ends with its connection.
+
+        The lock is that of a transaction, since a pooler may give every transaction another session.
+        """
+        with self._connect(timeout=timeout) as connection:
+            self._begin(connection, "ISOLATION LEVEL READ COMMITTED READ ONLY", timeout=timeout)
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            turn = (f"sfumato question {self.schema} {key}",)
+
+            def lock() -> bool:
+                return connection.execute(_TURN, turn).fetchone() == (True,)
+
+            wait_until(lock)
+            try:
+                yield
+            finally:
+                with suppress(Exception):  # a lost connection has let go already
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def open(self, *, timeout: float, write: bool, read_only: bool = False) -> Iterator[PostgresSession]:
+        """One transaction, exclusive if it is to write; durable when the block ends, undone by an error.
+
+        The server itself refuses to write in a transaction that is to read, `read_only` or not.
+        """
+        del read_only
+        with self._connect(timeout=timeout) as connection:
+            session = PostgresSession(connection)
+            try:
+                self._begin_work(connection, write=write, timeout=timeout)
+                self._check_layout(connection)
+                if write:
+                    self._check_server(connection)
+                yield session
+            except BaseException:
+                with suppress(Exception):  # a lost connection has rolled back already
+                    connection.execute("ROLLBACK")
+                raise
+            self._commit(session, timeout=timeout)
+
+    def _commit(self, session: PostgresSession, *, timeout: float) -> None:
+        import psycopg
+
+        connection = session.connection
+        try:
+            done = connection.execute("COMMIT").statusmessage
+        except psycopg.Error as error:
+            # A server that answers with an error has undone it. One that goes away may have done
+            # either, and to write it again could charge twice: look, and never repeat.
+            if session.written is None or not (connection.closed or _is_lost(error)):
+                raise
+        else:
+            if done == "COMMIT":
+                return
+            raise LedgerError(
+                f"ledger {self.name!r} undid the transaction; nothing was written; run it again"
+            )
+        found = self._look_for(*session.written, timeout=timeout)
+        if found:
+            return
+        if found is None:
+            message = (
+                f"the connection to ledger {self.name!r} was lost while it was written, and whether it "
+                "was cannot be seen. A charge counts as made; look with `sfumato budget` when the server "
+                "is back, before you run it again"
+            )
+        else:
+            message = f"ledger {self.name!r}: the connection was lost; nothing was written; run it again"
+        raise LedgerError(message)
+
+    def _look_for(self, statement: str, sequence: int, digest: str, *, timeout: float) -> bool | None:
+        """Whether it is in the ledger for good, or None if the server does not tell in time."""
+        import psycopg
+
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with self._connect(timeout=timeout) as connection:
+                    # The lock is free when the lost transaction has ended, one way or the other.
+                    self._begin_work(connection, write=True, timeout=timeout)
+                    return connection.execute(statement, (sequence,)).fetchone() == (digest,)
+            except (psycopg.Error, LedgerError):
+                if time.monotonic() >= deadline:
+                    return None
+                time.sleep(_PAUSE)
+
+    @contextmanager
+    def _connect(self, *, timeout: float) -> Iterator[psycopg.Connection[Row]]:
+        """A connection, kept for others after the block; errors of the server in words."""
+        try:
+            import psycopg
+        except ImportError:
+            raise LedgerError(
+                "a ledger in PostgreSQL needs another package: pip install 'sfumato[postgres]'"
+            ) from None
+        opened = self.pool.take()
+        try:
+            opened = opened or psycopg.connect(
+                psycopg.conninfo.make_conninfo("", **self.parameters),
+                application_name="sfumato",
+                autocommit=True,
+                client_encoding="utf8",
+                connect_timeout=max(2, math.ceil(timeout)),
+                keepalives_idle=15,  # a server that vanished is noticed within a minute, not in hours
+                keepalives_interval=5,
+                keepalives_count=3,
+                prepare_threshold=None,
+            )
+        except psycopg.Error as error:
+            raise LedgerError(f"ledger {self.name!r} cannot be opened: {describe_refusal(error)}") from None
+        try:
+            yield opened
+        except psycopg.Error as error:
+            kind = Conflict if _is_undone(error) else LedgerError
+            colon = ":" if _is_lost(error) else ""
+            raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
+        finally:
+            self.pool.give_back(opened)
+
+    def _begin_work(self, connection: psycopg.Connection[Row], *, write: bool, timeout: float) -> None:
+        if not write:
+            self._begin(connection, "ISOLATION LEVEL REPEATABLE READ READ ONLY", timeout=timeout)
+            return
+        self._begin(connection, "ISOLATION LEVEL SERIALIZABLE READ WRITE", timeout=timeout)
+        connection.execute(_LOCK)
+
+    def _begin(self, connection: psycopg.Connection[Row], mode: str, *, timeout: float) -> None:
+        """Begins a transaction without a snapshot: neither SET nor LOCK takes one."""
+        wait = max(1, math.ceil(timeout * 1000))  # zero would wait for ever
+        # pg_catalog comes first, so that nobody's operator or function stands in for the server's.
+        opening = (
+            f"BEGIN {mode}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {wait};"
+            f' SET LOCAL search_path = pg_catalog, "{self.schema}", pg_temp'
+        )
+        connection.execute(opening)
+
+    def _check_layout(self, connection: psycopg.Connection[Row]) -> None:
+        """Refuses other tables, other formats, and all that could undo or hide a charge."""
+        found = sorted(str(line) for (line,) in connection.execute(_LAYOUT, (self.schema,)))
+        if not found:
+            raise LedgerError(f"ledger {self.name!r} does not exist")
+        if found != _expected_layout():
+            raise LedgerError(
+                f"{self.name!r} is not a ledger, or its tables were changed; restore it from a backup"
+            )
+        if connection.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
+            raise LedgerError(
+                f"ledger {self.name!r} has a format this version does not know; use the one it is from"
+            )
+
+    def _check_server(self, connection: psycopg.Connection[Row]) -> None:
+        """Refuses a server that may forget what it has confirmed, or cannot spell every name."""
+        if connection.info.server_version < _OLDEST:
+            raise LedgerError(f"ledger {self.name!r}: the server is too old; it needs PostgreSQL 12 or later")
+        settings = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('server_encoding')"
+        fsync, encoding = connection.execute(settings).fetchone() or ("", "")
+        if fsync != "on":
+            raise LedgerError(
+                f"ledger {self.name!r}: the server runs with fsync = off and may forget a charge in a crash; "
+                "set fsync = on, or keep the ledger elsewhere"
+            )
+        if encoding != "UTF8":
+            raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
+
+    def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
+        return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
+
+
+class _Pool:
+    """Connections that are open and not in use, of this process."""
+
+    __slots__ = ("_guard", "_idle", "_inherited", "_process")
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._idle: list[psycopg.Connection[Row]] = []
+        self._process = os.getpid()
+        self._inherited: list[list[psycopg.Connection[Row]]] = []
+
+    def take(self) -> psycopg.Connection[Row] | None:
+        """A connection that still works, if one is idle."""
+        import psycopg
+
+        with self._guard:
+            self._look_who_asks()
+            idle, self._idle = self._idle, []
+        while idle:
+            connection = idle.pop()
+            try:
+                connection.execute("SELECT 1")
+            except psycopg.Error:  # the server has ended it meanwhile, and perhaps all of them
+                connection.close()
+                continue
+            with self._guard:
+                self._idle += idle
+            return connection
+        return None
+
+    def give_back(self, connection: psycopg.Connection[Row]) -> None:
+        """Keeps a connection that is not within a transaction, and closes any other."""
+        import psycopg
+
+        with self._guard:
+            self._look_who_asks()
+            clean = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if clean and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            for connection in self._idle:
+                connection.close()
+
+    def _look_who_asks(self) -> None:
+        if self._process != os.getpid():
+            # A fork's copies share the parent's connections. To close one would end it for both.
+            self._inherited.append(self._idle)
+            self._idle, self._process = [], os.getpid()
+
+
+@dataclass(slots=True)
+class PostgresSession(Session):
+    """One open transaction; it remembers the last thing written, which stands for all of them."""
+
+    connection: psycopg.Connection[Row]
+    written: tuple[str, int, str] | None = field(default=None, init=False)
+
+    def run(self, statement: str, *values: object) -> list[Row]:
+        """The rows of one statement, which has a question mark for each of the values."""
+        cursor = self.connection.execute(statement.replace("?", "%s"), values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def insert_entry(self, entry: Entry) -> None:
+        """Appends `entry` to the open transaction."""
+        Session.insert_entry(self, entry)
+        self.written = ("SELECT hash FROM entries WHERE sequence = %s", entry.sequence, entry.hash)
+
+    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
+        Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
+        if self.written is None:
+            self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
+
+
+def locate_store(url: str) -> PostgresStore:
+    """The store that a URL names; refuses one that holds a password. Nothing is opened yet.
+
+    >>> locate_store("postgresql://ana@db.example.org:5433/privacy").name
+    'postgresql://db.example.org:5433/privacy?schema=sfumato'
+    """
+    try:
+        parts = urlsplit(url)
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+        port, secret = parts.port, parts.password is not None
+    except ValueError:
+        raise LedgerError(_malformed("its URL cannot be read")) from None
+    if secret or _SECRETS & {key for key, _ in given}:
+        raise LedgerError(
+            "the URL of a ledger must not hold a password; remove it, and give it in PGPASSWORD, "
+            "in ~/.pgpass or in a service file (?service=NAME)"
+        )
+    query = dict(given)
+    if parts.fragment or len(query) != len(given) or not set(query) <= {*_PARAMETERS, "schema"}:
+        allowed = ", ".join(("schema", *_PARAMETERS))
+        raise LedgerError(_malformed(f"after the question mark it may say, each once: {allowed}"))
+    schema = query.pop("schema", _DEFAULT_SCHEMA)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
+        raise LedgerError(_malformed("schema is a name of small letters, digits and underscores, not pg_..."))
+    if schema in ("public", "information_schema"):
+        raise LedgerError(_malformed("a ledger has a schema to itself, which 'public' is not"))
+    stated = {
+        "user": unquote(parts.username or ""),
+        "host": unquote(parts.hostname or ""),
+        "port": "" if port is None else str(port),
+        "dbname": unquote(parts.path.removeprefix("/")),
+    }
+    parameters = {key: value for key, value in {**stated, **query}.items() if value}
+    if "," in parameters.get("host", "") or "," in parameters.get("port", ""):
+        raise LedgerError(_malformed("it names several servers; a ledger has one"))
+    return PostgresStore(
+        place=url, parameters=parameters, schema=schema, name=_public_name(parameters, schema)
+    )
+
+
+def _is_undone(error: psycopg.Error) -> bool:
+    """Whether a transaction is undone by chance, if its commit was not sent: by others or by a lost line."""
+    return error.sqlstate in _CONFLICTS or _is_lost(error)
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection has ended, by what the server or the client says."""
+    return _find_remedy(error) == _LOST
+
+
+def _expected_layout() -> list[str]:
+    """The lines that `_LAYOUT` has for a ledger, sorted."""
+    lines = []
+    for table, columns in _TABLES.items():
+        lines.append(f"relation {table} r p f f")
+        lines += [
+            f"column {table} {number} {name} {kind} t f  "
+            for number, (name, kind) in enumerate(columns, start=1)
+        ]
+        if table != "meta":
+            lines.append(f"relation {table}_pkey i p f f")
+            lines.append(f"constraint {table} PRIMARY KEY (sequence)")
+    return sorted(lines)
+
+
+def _create_table(table: str) -> str:
+    columns = [f"{name} {kind} NOT NULL" for name, kind in _TABLES[table]]
+    if table != "meta":
+        columns.append("PRIMARY KEY (sequence)")
+    return f"CREATE TABLE {table} ({', '.join(columns)})"
+
+
+def _public_name(parameters: Mapping[str, str], schema: str) -> str:
+    host, port = parameters.get("host", ""), parameters.get("port", "")
+    local = host.startswith("/")  # the folder of a socket, which tells nobody more than "here"
+    where = ("" if local else host) + (f":{port}" if port else "")
+    service = f"service={parameters['service']}&" if "service" in parameters else ""
+    return f"postgresql://{where}/{parameters.get('dbname', '')}?{service}schema={schema}"
+
+
+def _malformed(fault: str) -> str:
+    return f"[budget] ledger: {fault}. It is written postgresql://USER@HOST/DATABASE?schema=NAME"
+
+
+def _find_remedy(error: psycopg.Error) -> str:
+    import psycopg
+
+    state = error.sqlstate or ""
+    if not state and isinstance(error, psycopg.DataError):  # refused here, before it was sent
+        state = "22021"
+    elif not state and isinstance(error, psycopg.OperationalError):
+        state = "08"
+    unknown = "could not be used; look at the log of the server"
+    return next((text for start, text in _REMEDIES if state.startswith(start)), unknown)

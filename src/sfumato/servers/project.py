@@ -1,0 +1,190 @@
+"""The engine of a project: every table is counted where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from sfumato.core.engine.base import sign_version
+from sfumato.core.engine.chain import list_chain
+from sfumato.core.engine.duckdb import DuckDBEngine, seal_fetched
+from sfumato.core.engine.encode import connect, hide_failures
+from sfumato.core.engine.opening import is_packed
+from sfumato.core.engine.sealed import Sealed, needed_columns
+from sfumato.core.errors import SourceError
+from sfumato.core.facts.table import PublicTable, Table, cap_records, find_place
+
+if TYPE_CHECKING:
+    from sfumato.core.engine.base import Fetched, TrueCounts
+    from sfumato.core.engine.counts import ServerEngine
+    from sfumato.core.questions.choices import Question
+    from sfumato.servers.push.plan import PushedPlan
+    from sfumato.sql.plan import QueryPlan
+    from sfumato.statements.execute import TrueAggregates
+
+Engine = DuckDBEngine
+"""What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
+
+# The engine of a place that is no file, and the package it needs.
+_SERVERS = {
+    "postgres": ("sfumato.servers.postgres.engine", "PostgresEngine", "psycopg"),
+    "spark": ("sfumato.servers.spark.engine", "SparkEngine", "pyspark"),
+}
+
+
+class ProjectEngine(DuckDBEngine):
+    """The engine of a project: tables in files are counted here, all others on the server that has them.
+
+    Statements are aggregated here for all tables: the columns that they name are fetched from servers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._servers: dict[str, ServerEngine] = {}
+        self._finding = Lock()
+
+    @contextmanager
+    def snapshot(self, table: Table) -> Iterator[None]:
+        """As the engine of the table's place has it, and of those that its references lead to."""
+        with ExitStack() as held:
+            for each in list_chain(table):
+                server = self._find_server(each)
+                if server is not None:
+                    held.enter_context(server.snapshot(each))
+            yield
+
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Raises an error about public facts, as the engine of the table's place does."""
+        server = self._find_server(table)
+        if server is not None and table.unit.period is not None:
+            raise SourceError(
+                f"table {table.name!r}: a unit over time is counted from files only; make a view on the "
+                "server whose unit column names who and when together"
+            )
+        if server is not None and table.reference is not None:
+            raise SourceError(
+                f"table {table.name!r}: recipes count a table with references from files only; make a view "
+                "on the server that has the unit column"
+            )
+        if table.family is not None and any(self._find_server(each) for each in list_chain(table)):
+            raise SourceError(
+                f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
+            )
+        (super().check if server is None else server.check)(table, marginals)
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The packed files of a table, and of those that its references lead to."""
+        tables = [table] if isinstance(table, PublicTable) else list_chain(table)
+        files = [path for each in tables if not self._find_server(each) for path in self._find(each).paths]
+        return tuple(path for path in files if is_packed(path))
+
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        """A keyed digest, as the engine of the table's place makes it."""
+        server = self._find_server(table)
+        if server is None or isinstance(table, PublicTable):
+            return super().version(table, secret=secret)
+        own = server.version(table, secret=secret)
+        if table.reference is None:
+            return own
+        return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
+
+    def count(
+        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The exact answer to every question, counted where the table is."""
+        server = self._find_server(table)
+        return (super().count if server is None else server.count)(table, questions, progress=progress)
+
+    def aggregate(
+        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
+    ) -> TrueAggregates:
+        """The exact aggregates of a planned statement, made where its table is if the server can.
+
+        Privacy: docs/proofs/engines.md; individuals over their bound are bounded here, as for files.
+        """
+        from sfumato.servers.push.plan import add_aggregates
+        from sfumato.statements.execute import count_aggregates, names_in, open_sealed
+
+        server, table, pushed = self._push(plan, tables)
+        if server is None or table is None or pushed is None:
+            return super().aggregate(plan, tables, progress=progress)
+        names = frozenset(names_in(plan))
+        if table.unit.private_records:
+            table = cap_records(table, plan.unit.max_records)  # what was chosen for the statement
+        with hide_failures(f"the table {table.name}"):
+            progress("aggregating on the server")
+            inside, beyond = server.aggregate(table, pushed, self._wanted(table, names))
+            if beyond is None:
+                return inside
+            progress("bounding contributions")
+            sealed = seal_fetched(table, beyond, names)
+            with connect(plainly=True) as connection:
+                open_sealed(connection, plan, table, sealed)
+                return add_aggregates(inside, count_aggregates(connection, plan, {table.name: sealed}))
+
+    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
+        """Refuses a statement that could only fail, here or on the server that has its table."""
+        super().bind(plan, tables)
+        self._push(plan, tables)
+
+    def _push(
+        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]
+    ) -> tuple[ServerEngine | None, Table | None, PushedPlan | None]:
+        """The server, the table and the plan as the server runs it, if there is one."""
+        named = [tables[name] for name in dict.fromkeys(plan.relation.tables)]
+        if len(named) != 1 or isinstance(named[0], PublicTable) or named[0].reference is not None:
+            return None, None, None
+        server = self._find_server(named[0])
+        return server, named[0], None if server is None else server.push(named[0], plan)
+
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+        server = self._find_server(table)
+        if server is None or isinstance(table, PublicTable) or table.reference is not None:
+            return super().describe(table)
+        return server.describe(table)
+
+    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
+        if all(self._find_server(each) is None for each in list_chain(table)):
+            return super()._seal(table, names)
+        return seal_fetched(table, self._open(table, names), names)
+
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
+        server = self._find_server(table)
+        if server is None:
+            return super()._open_stored(table, names)
+        return server.fetch(table, self._wanted(table, names))
+
+    def _wanted(self, table: Table, names: frozenset[str]) -> frozenset[str]:
+        """The columns that a server is asked for, stored or not."""
+        described = {part for column in table.columns.values() for part in column.stored}
+        return needed_columns(table, names, described) | names
+
+    def _find_server(self, table: Table | PublicTable) -> ServerEngine | None:
+        """The engine of the server that has the table, opened once; None if it is in files."""
+        place = find_place(table.source)
+        if place == "file":
+            return None
+        if isinstance(table, PublicTable):
+            raise SourceError(f"public table {table.name!r}: source must be a file")
+        with self._finding:  # one engine for a place, whoever asks first
+            if place not in self._servers:
+                module, name, package = _SERVERS[place]
+                try:
+                    import_module(package)
+                except ImportError:
+                    raise SourceError(
+                        f"table {table.name!r}: its source needs another package: "
+                        f"pip install 'sfumato[{place}]'"
+                    ) from None
+                self._servers[place] = getattr(import_module(module), name)(self._folder)
+            return self._servers[place]
+
+
+def open_engine(folder: Path) -> Engine:
+    """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
+    return ProjectEngine(folder)

@@ -1,0 +1,221 @@
+"""How a server spells the columns of a table, such that they are what DuckDB makes of them.
+
+Every expression gives one value for one record, and can fail for none. Whatever a server may compute in
+another way than DuckDB, bit for bit, is an `UnpushedError`: such a statement is left to DuckDB.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
+
+if TYPE_CHECKING:
+    from sfumato.core.engine.source import Stored
+    from sfumato.core.facts.table import Table
+
+PushedKind = Literal["integer", "double", "text", "boolean", "date", "timestamp", "null"]
+
+_LARGEST_CODE = 2**31
+
+
+class UnpushedError(Exception):
+    """A part of a statement that the server may evaluate in another way than DuckDB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """An expression as a server spells it, its kind, and for whole numbers the range where it is known.
+
+    DuckDB computes in 64 bits with whole numbers that are `wide`, and in 32 bits with constants alone.
+    `loose` is a floating number as it is stored, infinite or NaN, which is cheaper to clamp.
+    """
+
+    sql: str
+    kind: PushedKind
+    ends: tuple[int, int] | None = None
+    wide: bool = False
+    loose: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PushedKey:
+    """A group key: what the server groups by, and the code of each label if that is text.
+
+    Without `codes`, what is grouped by is the code, after `low` is taken off. What has none counts for
+    `other`, or is left out.
+    """
+
+    sql: str
+    size: int
+    codes: Mapping[str, int] | None = None
+    other: int | None = None
+    low: int = 0
+
+
+class Words(ABC):
+    """How a server spells what DuckDB means, for the columns of one table."""
+
+    double: str
+    whole: str
+    divided: str
+    """The operator that divides whole numbers, and cuts off what is left."""
+
+    def __init__(self, table: Table, stored: Mapping[str, Stored]) -> None:
+        self.table = table
+        self.stored = stored
+        self._described = {name.lower(): column for name, column in table.columns.items()}
+        self._plain = {name.lower(): name for name in stored}
+
+    def unit(self) -> str | None:
+        """The individual of a record, or None where every record is one."""
+        name = self.table.unit.column
+        return None if name is None else self.spell_unit(name, self.stored[name])
+
+    def value(self, name: str) -> Pushed:
+        """The value of a column as a statement sees it, as `value_column` in `encode` has it."""
+        column = self._described.get(name.lower())
+        if column is None:
+            return self._raw(name)
+        stored = self._find(column)
+        whole = stored.kind in ("integer", "boolean")
+        match column.domain:
+            case Period(part):
+                return self.spell_period(column.stored[0], stored, part)
+            case IntegerRange() | Bins() if whole:
+                return self.spell_whole(column.stored[0], stored)
+            case Values(values) if isinstance(values[0], int) and whole:
+                return self.spell_whole(column.stored[0], stored)
+            case None if column.bounds is not None and stored.kind == "integer":
+                return self.spell_whole(column.stored[0], stored)
+            case IntegerRange() | Bins():
+                return self.spell_number(column.stored[0], stored)
+            case None if column.bounds is not None:
+                return self.spell_number(column.stored[0], stored)
+            case Values(values) if isinstance(values[0], str):
+                return self.spell_text(column.stored[0], stored)
+            case None if stored.kind != "text":
+                return self._raw(column.stored[0])
+            case _:
+                raise UnpushedError
+
+    def key(self, name: str) -> PushedKey:
+        """The code of a described column as a group key."""
+        column, stored = self._find_coded(name)
+        other = column.size - 1 if column.outside == "other" else None
+        match column.domain:
+            case Values(values) if isinstance(values[0], str):
+                listed = [str(value) for value in values]
+                if any("\x00" in each or "\ufffd" in each for each in listed):
+                    raise UnpushedError
+                text = self.spell_label(column.stored[0], stored)
+                found = f"CASE WHEN {text} IN ({', '.join(map(self.spell_literal, listed))}) THEN {text} END"
+                codes = {each: code for code, each in enumerate(listed)}
+                return PushedKey(found, column.size, codes=codes, other=other)
+            case IntegerRange(low, high) if stored.kind == "integer" and column.outside != "clamp":
+                # As stored, which is cheaper to group by than a code.
+                value = self.spell_whole(column.stored[0], stored).sql
+                found = f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} END"
+                return PushedKey(found, column.size, other=other, low=low)
+            case _:
+                return PushedKey(self.code(name), column.size)
+
+    def code(self, name: str) -> str:
+        """The code of a described column that is no list of texts, a whole number or NULL."""
+        column, stored = self._find_coded(name)
+        if stored.kind == "text" or (
+            isinstance(column.domain, Values) and isinstance(column.domain.values[0], str)
+        ):
+            raise UnpushedError
+        if stored.kind == "date" and not isinstance(column.domain, Period):
+            raise UnpushedError
+        if stored.digits is not None:
+            raise UnpushedError
+        return self.spell_code(column)
+
+    def _find(self, column: Column) -> Stored:
+        """The one stored column that a described one is read of, as it is stored."""
+        read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
+        if read or column.calendar is not None or len(column.stored) != 1:
+            raise UnpushedError
+        if column.stored[0] not in self.stored or column.stored[0] == self.table.unit.column:
+            raise UnpushedError
+        return self.stored[column.stored[0]]
+
+    def _find_coded(self, name: str) -> tuple[Column, Stored]:
+        """The described column called `name`, which has codes, and how it is stored."""
+        column = self._described.get(name.lower())
+        if column is None or column.domain is None or column.size > _LARGEST_CODE:
+            raise UnpushedError
+        return column, self._find(column)
+
+    def _raw(self, name: str) -> Pushed:
+        stored = self._plain.get(name.lower())
+        if stored is None or stored == self.table.unit.column:
+            raise UnpushedError
+        return self.spell_raw(stored, self.stored[stored])
+
+    @abstractmethod
+    def spell_unit(self, name: str, stored: Stored) -> str:
+        """An individual, NULL for nobody; two that a sealed table keeps apart are apart."""
+
+    @abstractmethod
+    def spell_raw(self, name: str, stored: Stored) -> Pushed:
+        """A stored value made plain, as `clean_column` in `sealed` does it."""
+
+    @abstractmethod
+    def spell_whole(self, name: str, stored: Stored) -> Pushed:
+        """A stored whole number or truth value as a whole number."""
+
+    @abstractmethod
+    def spell_number(self, name: str, stored: Stored) -> Pushed:
+        """A stored floating number made plain."""
+
+    @abstractmethod
+    def spell_text(self, name: str, stored: Stored) -> Pushed:
+        """The text of a stored text or whole number, compared by its bytes."""
+
+    def spell_label(self, name: str, stored: Stored) -> str:
+        """As `spell_text`, for a comparison with labels."""
+        return self.spell_text(name, stored).sql
+
+    def spell_total(self, value: str, largest: int) -> str:
+        """The sum of whole numbers, each of which is at most `largest` from zero."""
+        return f"sum({value})"
+
+    @abstractmethod
+    def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
+        """A part of a stored date or moment, as a described column has it."""
+
+    @abstractmethod
+    def spell_code(self, column: Column) -> str:
+        """The code of a column, as recipes count it."""
+
+    def spell_present(self, number: str, loose: str | None) -> str:
+        """Whether there is a number; `loose` is how it is stored, if that is a floating number."""
+        return f"{number} IS NOT NULL"
+
+    @abstractmethod
+    def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
+        """A part of a plain date or moment; EPOCH_US are microseconds from 1970."""
+
+    @abstractmethod
+    def spell_literal(self, text: str) -> str:
+        """A text in quotes."""
+
+    def spell_double(self, number: float) -> str:
+        """A floating number, bit for bit."""
+        return f"CAST('{number!r}' AS {self.double})"
+
+    def spell_day(self, days: int) -> str:
+        """A date, in days from 1970."""
+        return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
+
+    @abstractmethod
+    def spell_moment(self, microseconds: int) -> str:
+        """A moment, in microseconds from 1970."""

@@ -1,0 +1,388 @@
+"""Spark SQL that turns a stored value into its code, or NULL where the domain does not hold it.
+
+The codes are those of `encode`, bit for bit, and the expressions are as total: whatever a record holds, they
+give a code or NULL and never raise. Spark reads fewer and other texts as numbers and moments than DuckDB, so
+that patterns decide what is one; and it writes numbers and dates in other words, so that a listed text
+is turned into the value that DuckDB would write that way, and values are compared.
+
+A column is encoded in steps, so that no expression grows out of hand. Before the last one a long list of
+values is joined, which is faster than any expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import numpy as np
+
+from sfumato.core.engine.encode import encode_bins, encode_clamped, encode_range, refuse_period
+from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
+from sfumato.core.engine.source import Kind, Stored
+from sfumato.core.facts.column import Column
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
+
+# Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
+_DIGITS = r"[0-9]++(?:_[0-9]++)*+"
+_POINT = r"\.(?!(?:[0-9]{8})+_)"  # DuckDB reads digits by eight, and no underscore right after them
+
+NUMBER = (
+    rf"^\s*+\+?-?(?:(?:{_DIGITS}(?:{_POINT}(?:{_DIGITS})?+)?+|{_POINT}{_DIGITS})(?:[eE][+-]?{_DIGITS})?+"
+    r"|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?+)\s*+\z"
+)
+"""What DuckDB reads as a number, but for NaN, which is none."""
+_MONTH_DAY = r"([-/\\ ])(0?[1-9]|1[0-2])\{}(0?[1-9]|[12][0-9]|3[01])"
+_DATE = (
+    rf"(?:(-?)0*([0-9]{{1,6}}){_MONTH_DAY.format(4)}"
+    rf"|0*([1-9][0-9]{{0,5}}){_MONTH_DAY.format(8)}(\s\([bB][cC]\)))"
+)
+_CLOCK = (
+    r"(?:0{0,8}([01]?[0-9]|2[0-3]):(?:[0-5]?[0-9](?::(?:[0-5]?[0-9](?:\.[0-9]*)?)?)?)?"
+    r"|0{0,8}(24):(?:00?(?::(?:00?(?:\.0{0,6}|\.0{6}[0-9]*)?)?)?)?)"
+)
+_ZONE = (
+    r"(?: ?Z\s*| ?[+-][0-9]{2}(?::?[0-9]{2}|:[0-9]{2}:[0-9]{2})?\s*"
+    r"|(?:[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
+)
+
+MOMENT = rf"^\s*(?:-?([eE][pP][oO][cC][hH])\s*|{_DATE}(?:[T\s]\s*{_CLOCK}{_ZONE})?)(?<!:)\z"
+"""What DuckDB reads as a timestamp, but for infinity and days that a month does not have.
+
+The zone is left out of account, as it does. A colon at the end is refused, as `encode` does.
+"""
+
+_LATE = (
+    r"^\s*0*294247[-/\\ ]0?1[-/\\ ]10[T\s]\s*0*(?:[5-9]|1[0-9]|2[0-4]|4:0?[1-9]|4:[1-5][0-9]|4:00?:5[5-9]"
+    r"|4:00?:54\.(?:77580[7-9]|7758[1-9]|7759|77[6-9]|7[89]|[89]))"
+)
+"""Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
+_FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
+_LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
+_ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
+_EXACT = 2**53
+_KINDS: dict[str, Kind] = {
+    "tinyint": "integer",
+    "smallint": "integer",
+    "int": "integer",
+    "bigint": "integer",
+    "float": "number",
+    "double": "number",
+    "string": "text",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "date",
+    "timestamp_ntz": "date",
+}
+_SEPARATOR = "\x1f"
+_SHORT_LIST = 16
+_WHOLE = "CAST({} AS BIGINT)"
+_UNREAD = r"[_\s]|^\s*\+"
+
+
+def describe_type(name: str) -> Stored:
+    """The column of a type, by the name that Spark has for it; arrays, maps, structs, binary are `other`.
+
+    >>> describe_type("decimal(12,2)")
+    Stored(kind='number', is_identifier=True, type='decimal(12,2)', digits=(12, 2), zoned=False)
+    """
+    if re.fullmatch(r"(var)?char\(\d+\)", name):
+        name = "string"
+    is_decimal = name.startswith("decimal")
+    kind: Kind = "number" if is_decimal else _KINDS.get(name, "other")
+    exact = is_decimal or kind in ("integer", "text", "boolean") or name == "date"
+    return Stored(kind, is_identifier=exact, type=name, digits=_digits(name) if is_decimal else None)
+
+
+def quote_spark_name(name: str) -> str:
+    """`name` as a quoted identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quote_spark_text(text: str) -> str:
+    """`text` as a string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def text_of_identifier(name: str, kind: str) -> str:
+    """The SQL for an individual: as it is where its text is the same everywhere, else as DuckDB's text."""
+    if kind.startswith("decimal"):
+        precision, scale = _digits(kind)
+        # Without digits before the point, DuckDB writes no zero there.
+        text = f"CAST({name} AS STRING)"
+        return f"regexp_replace({text}, '^(-?)0', '$1')" if precision == scale else text
+    if kind != "date":
+        return name
+    year = f"CAST(1 - year({name}) AS STRING)"
+    return (
+        f"CASE WHEN unix_date({name}) = {_ENDLESS} THEN 'infinity' "
+        f"WHEN unix_date({name}) = -{_ENDLESS} THEN '-infinity' "
+        f"WHEN year({name}) > 9999 THEN substring(CAST({name} AS STRING), 2) "
+        f"WHEN year({name}) > 0 THEN CAST({name} AS STRING) "
+        f"ELSE concat(lpad({year}, greatest(4, length({year})), '0'), "
+        f"right(CAST({name} AS STRING), 6), ' (BC)') END"
+    )
+
+
+def number_of_decimal(name: str, kind: str) -> str:
+    """The double nearest to a decimal, as DuckDB finds it: whole and fraction apart where it is long."""
+    precision, scale = _digits(kind)
+    plain = f"CAST({name} AS DOUBLE)"
+    if precision <= 15 or scale == 0:
+        return plain
+    whole = f"(CASE WHEN {name} < 0 THEN ceil({name}) ELSE floor({name}) END)"
+    digits = f"{_EXACT:0{scale + 1}d}"
+    exact = f"{digits[:-scale]}.{digits[-scale:]}"
+    return (
+        f"CASE WHEN abs({name}) <= CAST('{exact}' AS DECIMAL(38,{scale})) THEN {plain} "
+        f"ELSE CAST({whole} AS DOUBLE) + CAST({name} - {whole} AS DOUBLE) END"
+    )
+
+
+def part_of_moment(name: str, kind: str, part: str) -> str:
+    """The SQL for a part of a stored date or timestamp."""
+    if kind == "date":
+        inside = f"unix_date({name}) BETWEEN -{_LAST_DAY} AND {_LAST_DAY}"
+        value = "0" if part == "hour" else _date_part(name, part)
+    else:
+        moment = name if kind == "timestamp" else f"CAST({name} AS TIMESTAMP)"
+        inside = f"unix_micros({moment}) BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT}"
+        value = _date_part(moment, part)
+    return f"CASE WHEN {inside} THEN {value} END"
+
+
+def split_moment(name: str) -> str:
+    """The SQL for the fields of a text that is a moment, as an array of texts; NULL for any other text."""
+    pattern = quote_spark_text(MOMENT)
+    fields = f"split(regexp_replace({name}, {pattern}, '{_FIELDS}'), '[|]')"
+    late = f"{name} RLIKE {quote_spark_text(_LATE)}"
+    return f"CASE WHEN {name} RLIKE {pattern} AND NOT {late} THEN {fields} END"
+
+
+def part_of_text(fields: str, part: str) -> str:
+    """The SQL for a part of the moment in the array `fields` of `split_moment`."""
+
+    def number(*places: int) -> str:
+        # A month or day that is not there must not fail, even where it is not asked for.
+        texts = ", ".join(f"nullif({fields}[{place}], '')" for place in places)
+        return f"CAST(coalesce({texts}, '{len(places) - 1}') AS INT)"
+
+    year = f"(CASE WHEN {fields}[4] = '' THEN {number(1)} ELSE 1 - {number(4)} END)"
+    first = f"make_date({year}, {number(2, 5)}, 1)"
+    day = f"date_add({first}, {number(3, 6)} - 1)"
+    # Midnight may be written as 24:00, and is the beginning of the next day.
+    date = f"date_add({first}, {number(3, 6)} - CASE WHEN {fields}[8] = '' THEN 1 ELSE 0 END)"
+    value = number(7) if part == "hour" else _date_part(date, part)
+    valid = f"{fields} IS NOT NULL AND day({day}) = {number(3, 6)} AND abs(unix_date({date})) <= {_LAST_DAY}"
+    epoch = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
+    return f"CASE WHEN {fields}[0] <> '' THEN {epoch} WHEN {valid} THEN {value} END"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEncoding:
+    """The SQL of one column's code in steps, each from what the step before it named.
+
+    `prepared` reads stored columns, `refined` what was prepared, `code` what was refined. With `keys`, the
+    code is the place of the refined value in that list, and is looked up by a join.
+    """
+
+    prepared: str
+    refined: str
+    code: str
+    keys: tuple[str, ...] | tuple[int, ...] | None = None
+
+
+def code_type(size: int) -> str:
+    """The smallest type of Spark that holds codes below `size`."""
+    for kind, most in (("TINYINT", 2**7), ("SMALLINT", 2**15), ("INT", 2**31)):
+        if size <= most:
+            return kind
+    return "BIGINT"
+
+
+def identify(name: str, column: Stored) -> str:
+    """The SQL for an individual, such that its text is the one that every engine has for it."""
+    return text_of_identifier(quote_spark_name(name), column.type)
+
+
+def encode_spark_column(
+    column: Column, stored: Mapping[str, Stored], *, place: int, limit: int = 1000
+) -> SparkEncoding:
+    """The encoding of `column`, whose prepared value is named p followed by `place`.
+
+    Texts are cut at `limit` characters, as in a sealed table.
+    """
+    parts = [
+        (
+            f"left({quote_spark_name(name)}, {limit})"
+            if stored[name].kind == "text"
+            else quote_spark_name(name),
+            stored[name],
+        )
+        for name in column.stored
+    ]
+    found = _encode(column, parts, f"p{place}")
+    code, keys = found.code, found.keys
+    if keys is not None:
+        if len(keys) > _SHORT_LIST:
+            code = f"k{place}_code"
+        else:
+            code, keys = _choose(f"p{place}", keys), None
+    if column.outside == "other":
+        code = f"COALESCE({code}, {column.size - 1})"
+    return replace(found, code=f"CAST({code} AS {code_type(column.size)})", keys=keys)
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    precision, scale = re.findall(r"\d+", kind)
+    return int(precision), int(scale)
+
+
+def _date_part(moment: str, part: str) -> str:
+    return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
+
+
+def _encode(column: Column, stored: list[tuple[str, Stored]], value: str) -> SparkEncoding:
+    clamp = column.outside == "clamp"
+    name, kind = stored[0]
+    match column.domain:
+        case Values(values) if isinstance(values[0], int):
+            numbers = tuple(int(each) for each in values)
+            low, high = numbers[0], numbers[0] + len(numbers) - 1
+            if numbers == tuple(range(low, high + 1)):
+                return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
+            return SparkEncoding(_integer(name, kind), value, "", numbers)
+        case Values(values):
+            texts = tuple(str(each) for each in values)
+            return SparkEncoding(_text(name, kind, texts), value, "", texts)
+        case Tuples(values):
+            written = [
+                _text(part, part_kind, tuple(dict.fromkeys(str(each[place]) for each in values)))
+                if isinstance(values[0][place], str)
+                else f"CAST({_integer(part, part_kind)} AS STRING)"
+                for place, (part, part_kind) in enumerate(stored)
+            ]
+            joined = f", {quote_spark_text(_SEPARATOR)}, ".join(written)
+            keys = tuple(_SEPARATOR.join(map(str, each)) for each in values)
+            return SparkEncoding(f"concat({joined})", value, "", keys)
+        case Bins(edges):
+            return SparkEncoding(
+                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, spell=_double)
+            )
+        case IntegerRange(low, high):
+            if clamp:
+                return SparkEncoding(
+                    _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE)
+                )
+            return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
+        case Period(part):
+            span = column.domain.span
+            prepared, refined = _part(name, kind, part, value, column=column.name)
+            low, high = span.low, span.high
+            code = encode_clamped(value, low, high, code=_WHOLE) if clamp else encode_range(value, low, high)
+            return SparkEncoding(prepared, refined, code)
+        case None:  # pragma: no cover - Table.column refuses a column without a domain
+            raise AssertionError
+
+
+def _choose(value: str, keys: tuple[str, ...] | tuple[int, ...]) -> str:
+    cases = " ".join(
+        f"WHEN {quote_spark_text(key) if isinstance(key, str) else key} THEN {code}"
+        for code, key in enumerate(keys)
+    )
+    return f"CASE {value} {cases} END"
+
+
+def _double(number: float) -> str:
+    return f"CAST('{number!r}' AS DOUBLE)"
+
+
+def _number(name: str, column: Stored) -> str:
+    match column.kind:
+        case "date" | "other":
+            return "CAST(NULL AS DOUBLE)"
+        case "text":
+            # What the pattern lets through is cleaned of signs and spaces that only DuckDB reads.
+            cleaned = f"regexp_replace({name}, {quote_spark_text(_UNREAD)}, '')"
+            return f"CASE WHEN {name} RLIKE {quote_spark_text(NUMBER)} THEN try_cast({cleaned} AS DOUBLE) END"
+        case "integer" | "boolean":
+            return f"CAST({name} AS DOUBLE)"
+    if column.type.startswith("decimal"):
+        return number_of_decimal(name, column.type)
+    # NaN is not a number: without this it would compare as larger than every edge.
+    return f"CASE WHEN NOT isnan({name}) THEN CAST({name} AS DOUBLE) END"
+
+
+def _integer(name: str, column: Stored) -> str:
+    if column.kind in ("date", "other"):
+        return "CAST(NULL AS BIGINT)"
+    if column.kind in ("integer", "boolean"):
+        return f"CAST({name} AS BIGINT)"
+    # A direct cast would cut 12.7 to 12, and 12 may be a value of the domain.
+    value = _number(name, column)
+    whole = f"abs({value}) <= {_double(2.0**53)} AND {value} = floor({value})"
+    return f"CASE WHEN {whole} THEN CAST({value} AS BIGINT) END"
+
+
+def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
+    """The text of a value as DuckDB writes it, if it is among the `wanted` ones."""
+    if column.kind == "text":
+        return name
+    if column.kind in ("integer", "boolean"):
+        return f"CAST({name} AS STRING)"
+    if column.kind == "other":
+        return "CAST(NULL AS STRING)"
+    value = name
+    if column.type in ("float", "double"):
+        most = (
+            f"CAST('{np.finfo(np.float32 if column.type == 'float' else np.float64).max!s}' AS {column.type})"
+        )
+        # A missing number is no NaN to Spark, and `least` passes over it.
+        there = f"{name} IS NOT NULL AND NOT isnan({name})"
+        value = f"CASE WHEN {there} THEN greatest(least({name}, {most}), -{most}) END"
+        wanted = [text for text in wanted if text not in UNSTORED]
+    elif column.type == "date":
+        value = f"unix_date({name})"
+    elif column.kind == "date":
+        value = _micros(name, column)
+    cases = "".join(
+        f" WHEN {value} = {literal} THEN {quote_spark_text(text)}"
+        for text, literal in _literals(wanted, column.type)
+    )
+    return f"CASE{cases} END" if cases else "CAST(NULL AS STRING)"
+
+
+def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
+    """The texts that DuckDB writes for some value of type `kind`, each with that value in Spark's SQL."""
+    moment = ("TIMESTAMP", "epoch_us(v)", "isfinite(v)")
+    literals = {
+        "timestamp": moment,
+        "timestamp_ntz": moment,
+        "date": ("DATE", "v - DATE '1970-01-01'", "isfinite(v)"),
+    }
+    in_duckdb, literal, finite = literals.get(kind, (kind, "t", "true"))
+    values = f"SELECT t, TRY_CAST(t AS {in_duckdb}) AS v FROM (SELECT unnest(?::VARCHAR[]) AS t)"
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            f"SELECT t, CAST({literal} AS VARCHAR) FROM ({values}) WHERE CAST(v AS VARCHAR) = t AND {finite}",
+            [list(texts)],
+        ).fetchall()
+    if kind in literals:
+        return [(str(text), str(value)) for text, value in found]
+    return [(str(text), f"CAST({quote_spark_text(value)} AS {kind})") for text, value in found]
+
+
+def _micros(name: str, column: Stored) -> str:
+    """Microseconds since 1970, NULL for the moments that are none."""
+    moment = name if column.type == "timestamp" else f"CAST({name} AS TIMESTAMP)"
+    micros = f"unix_micros({moment})"
+    return f"CASE WHEN {micros} BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT} THEN {micros} END"
+
+
+def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
+    """What is prepared, and the SQL for the part from the name of that."""
+    if stored.kind == "text":
+        return split_moment(name), part_of_text(value, part)
+    refuse_period(stored.kind, column, part, name)
+    return part_of_moment(name, stored.type, part), value

@@ -1,0 +1,365 @@
+"""Sessions of Spark: how one is found or started, and how a job is run within limits.
+
+Nothing that Spark says is shown: its messages and logs may quote a record. What fails is told in fixed
+sentences. A job that gets no resources is given up after SFUMATO_SPARK_TIMEOUT seconds, 60 by default.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from sfumato.core.errors import SfumatoError, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+Result = TypeVar("Result")
+
+_PINNED = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**17),
+    # By default one old date would stop a job, and one that is read would be moved.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+}
+
+_STARTED = {
+    "spark.app.name": "sfumato",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    # A limit on what comes back would fail by what the records hold.
+    "spark.driver.maxResultSize": "0",
+}
+
+_POLL = 0.05
+_REACH_SECONDS = 5.0
+_DEEPEST = 10
+
+
+def time_limit() -> float:
+    """The seconds that a job may wait for resources."""
+    try:
+        return max(1.0, float(os.environ.get("SFUMATO_SPARK_TIMEOUT", "60")))
+    except ValueError:
+        raise SourceError("SFUMATO_SPARK_TIMEOUT must be a number of seconds") from None
+
+
+class SparkRoom:
+    """A session with pinned settings of its own, and the one place where jobs are run."""
+
+    def __init__(self, session: SparkSession, *, remote: bool, local: bool) -> None:
+        self.session = session
+        self.lock = threading.RLock()
+        """Held while views with fixed names are in use."""
+        self.is_remote = remote
+        self._local = local
+        for key, value in _PINNED.items():
+            session.conf.set(key, value)
+        if remote:
+            self._probe()
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs can still be run."""
+        try:
+            if self.is_remote:
+                return not getattr(self.session, "is_stopped", False)
+            context = self.session.sparkContext
+            return context._jsc is not None and not bool(context._jsc.sc().isStopped())
+        except Exception:
+            return False
+
+    def run(self, job: Callable[[], Result], *, what: str, limit: float | None = None) -> Result:
+        """What `job` returns, or an error in fixed words about `what`.
+
+        The job runs in a thread of its own, so that it can be stopped: by the user, after `limit` seconds,
+        or when a cluster has had no worker for as long as a job may wait.
+        """
+        tag = f"sfumato-{uuid4().hex}"
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                if self.is_remote:
+                    self.session.addTag(tag)
+                else:
+                    self.session.sparkContext.setJobGroup(tag, "sfumato", interruptOnCancel=True)
+                outcome.append((True, job()))
+            except BaseException as error:  # it is raised again, in other words, where it is waited for
+                outcome.append((False, error))
+
+        thread = threading.Thread(target=work, daemon=True, name=tag)
+        with _without_warnings():
+            self._wait(thread, tag, what=what, limit=limit)
+        done, result = outcome[0]
+        if done:
+            return cast("Result", result)
+        if isinstance(result, SfumatoError):
+            raise result
+        raise SourceError(f"{what} {_explain(result)}") from None
+
+    def _wait(self, thread: threading.Thread, tag: str, *, what: str, limit: float | None) -> None:
+        thread.start()
+        began = idle_since = time.monotonic()
+        patience = time_limit()
+        try:
+            while thread.is_alive():
+                thread.join(_POLL)
+                now = time.monotonic()
+                if self._count_workers():
+                    idle_since = now
+                if now - idle_since > patience or (limit is not None and now - began > limit):
+                    self._cancel(tag)
+                    raise SourceError(_no_workers(what, patience))
+        except KeyboardInterrupt:
+            self._cancel(tag)
+            raise
+
+    def stop(self) -> None:
+        """Ends the session, and with it an application that this process started."""
+        with suppress(Exception):
+            self.session.stop()
+
+    def _count_workers(self) -> int:
+        if self.is_remote or self._local:
+            return 1
+        try:
+            return int(self.session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        except Exception:
+            return 0
+
+    def _cancel(self, tag: str) -> None:
+        with suppress(Exception):
+            if self.is_remote:
+                self.session.interruptTag(tag)
+            else:
+                self.session.sparkContext.cancelJobGroup(tag)
+
+    def _probe(self) -> None:
+        # The workers behind a server cannot be counted from here, but without one nothing is ever done.
+        self.run(
+            lambda: self.session.range(1).selectExpr("id + 1").collect(),
+            what="Spark",
+            limit=time_limit(),
+        )
+
+
+def open_room() -> SparkRoom:
+    """The session of this process: Spark Connect at SPARK_REMOTE, else the master SPARK_MASTER, else local.
+
+    It is started once and kept; another address in the environment takes its place.
+    """
+    return _KEEPER.open()
+
+
+class _Keeper:
+    """The one session of a process; Spark has no room for two."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: tuple[str | None, str | None] | None = None
+        self._room: SparkRoom | None = None
+
+    def open(self) -> SparkRoom:
+        key = (os.environ.get("SPARK_REMOTE"), os.environ.get("SPARK_MASTER"))
+        with self._lock:
+            if self._room is not None and self._key == key and self._room.alive:
+                return self._room
+            if self._room is not None:
+                self._room.stop()
+                self._room = None
+            try:
+                with _without_warnings():
+                    self._room = _connect(key[0]) if key[0] else _start(key[1])
+            except SfumatoError:
+                raise
+            except Exception as error:
+                words = _explain(error)
+                if words == _FAILED:
+                    words = "could not be started, or its cluster turned it away; its logs say why"
+                raise SourceError(f"Spark {words}") from None
+            self._key = key
+            return self._room
+
+
+_KEEPER = _Keeper()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    # Spark warns of libraries that are newer than itself; what is used of them here is tested.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _connect(remote: str) -> SparkRoom:
+    _reach(remote, "SPARK_REMOTE", default=15002)
+    SparkSession = _import_session()
+    return SparkRoom(SparkSession.builder.remote(remote).create(), remote=True, local=False)
+
+
+def _start(master: str | None) -> SparkRoom:
+    SparkSession = _import_session()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if master is not None and master.startswith("spark://"):
+        _reach(master, "SPARK_MASTER", default=7077)
+    running = SparkSession.getActiveSession()
+    if running is None:
+        _find_java()
+        conf = SparkConf(loadDefaults=False)
+        for key, value in _STARTED.items():
+            conf.set(key, value)
+        conf.setMaster(master or _default_master())
+        if str(conf.get("spark.master")).startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # What the launcher and the logs of the driver print goes nowhere.
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        launch: Any = launch_gateway
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=launch(conf, silent), conf=conf)
+        running = SparkSession.builder.config(conf=conf).getOrCreate()
+    session = running.newSession()
+    local = str(session.sparkContext.master).startswith("local")
+    if local and "spark.sql.shuffle.partitions" not in dict(session.sparkContext.getConf().getAll()):
+        # The default is for a cluster; more parts than this cost more than they bring on one machine.
+        session.conf.set("spark.sql.shuffle.partitions", str(8 * (os.cpu_count() or 1)))
+    return SparkRoom(session, remote=False, local=local)
+
+
+def _default_master() -> str:
+    """The master of spark-defaults.conf if there is one, else all processors of this machine."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+    with suppress(OSError), (folder / "spark-defaults.conf").open(encoding="utf-8") as lines:
+        for line in lines:
+            words = line.replace("=", " ").split()
+            if len(words) >= 2 and words[0] == "spark.master":
+                return words[1]
+    return "local[*]"
+
+
+def _import_session() -> type[SparkSession]:
+    try:
+        import pyspark.cloudpickle
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SourceError("reading from Spark needs pyspark: pip install 'sfumato[spark]'") from None
+    from pyspark.logger import PySparkLogger
+
+    from sfumato.servers.spark import beyond, engine
+
+    # They would print the message of a failed query, which may quote a record.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    # Workers do not have this package, so that what they run is sent to them whole.
+    send_whole: Any = pyspark.cloudpickle.register_pickle_by_value
+    for module in (beyond, engine):
+        send_whole(module)
+    found: type[SparkSession] = SparkSession
+    return found
+
+
+def _find_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java") if home is None else shutil.which(str(Path(home) / "bin" / "java"))
+    if found is None:
+        raise SourceError(
+            "Spark needs Java 17 or newer, and none was found; install it or set JAVA_HOME, or name a "
+            "Spark Connect server in SPARK_REMOTE"
+        )
+
+
+def _reach(url: str, variable: str, *, default: int) -> None:
+    """Raises an error at once where Spark would try for minutes."""
+    addresses = url.split("://", 1)[-1].split("/", 1)[0].split(",")
+    for address in addresses:
+        parts = urlsplit(f"//{address}")
+        try:
+            port = parts.port or default
+        except ValueError:
+            break
+        with suppress(OSError), socket.create_connection((parts.hostname or "", port), _REACH_SECONDS):
+            return
+    raise SourceError(
+        f"Spark cannot be reached at the address in {variable}; is it running, and is this its address?"
+    )
+
+
+def _no_workers(what: str, seconds: float) -> str:
+    return (
+        f"{what}: the cluster gave no worker for {seconds:g} seconds, so nothing was run; start workers, "
+        "free some, or wait longer (SFUMATO_SPARK_TIMEOUT, in seconds)"
+    )
+
+
+_CONDITIONS = {
+    "TABLE_OR_VIEW_NOT_FOUND": "does not exist in Spark's catalog",
+    "SCHEMA_NOT_FOUND": "does not exist in Spark's catalog",
+    "CATALOG_NOT_FOUND": "is in a catalog that Spark does not know",
+    "PARSE_SYNTAX_ERROR": "is not the name of a table; write spark:catalog.db.table, or a path with a slash",
+    "INVALID_IDENTIFIER": "is not the name of a table; write spark:catalog.db.table, or a path with a slash",
+    "PATH_NOT_FOUND": "does not exist, or the cluster cannot see it",
+    "UNABLE_TO_INFER_SCHEMA": "has no Parquet files",
+    "CANNOT_READ_FILE_FOOTER": "cannot be read as Parquet",
+    "FAILED_READ_FILE": "cannot be read as Parquet",
+    "CANNOT_MERGE_SCHEMAS": "has files whose columns have different types",
+    "PARQUET_TYPE_ILLEGAL": "has a column of a type that Spark cannot read; leave it out of the files",
+    "JAVA_GATEWAY_EXITED": "could not be started; it needs Java 17 or newer (JAVA_HOME)",
+}
+
+
+_FAILED = "could not be read to the end: its Spark job failed"
+
+
+def _explain(error: BaseException) -> str:
+    """What went wrong, by its kind alone: its own words may hold a value."""
+    conditions = _conditions(error)
+    for known, words in _CONDITIONS.items():
+        if any(known in condition.split(".") for condition in conditions):
+            return words
+    if type(error).__name__ in ("SparkConnectGrpcException", "RetriesExceeded", "_InactiveRpcError"):
+        return "lost its connection to the Spark server"
+    return _FAILED
+
+
+def _conditions(error: BaseException) -> list[str]:
+    """The names that Spark has for what went wrong, of an error and of those that caused it."""
+    found: list[str] = []
+    cause: Any = getattr(error, "java_exception", None) or error
+    while cause is not None and len(found) < _DEEPEST:
+        name = None
+        with suppress(Exception):
+            name = cause.getCondition()
+        found.append(str(name))
+        following = None
+        with suppress(Exception):
+            following = cause.getCause()
+        cause = following
+    return found

@@ -1,0 +1,661 @@
+"""Exact bounded aggregates of a planned statement, with DuckDB over sealed tables.
+
+The SQL that runs is generated here from the checked trees of the plan. Each operation over private columns
+is wrapped in TRY, so that a record for which it fails has NULL there instead, and no text grows beyond its
+limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from sfumato.core.engine.arrays import to_arrow, to_numpy
+from sfumato.core.engine.encode import find_interval, quote_name
+from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
+from sfumato.core.exact import Withheld
+from sfumato.core.facts.table import UNIT, Table
+from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.check import refuse
+from sfumato.sql.magnitudes import tally_individuals
+from sfumato.sql.plan import QueryPlan
+from sfumato.statements.inner import find_groups, list_operands, spell_groups
+
+_Tree = TypeVar("_Tree", bound=exp.Expr)
+
+_BATCH_ROWS = 2**20
+_SATURATED = 2**62
+_LONGEST_TEXT = 1000
+"""The most characters of a text that a statement puts together."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TrueAggregates(Withheld):
+    """Exact aggregates per group: one array per measure, and the keys of groups that are not public."""
+
+    true_values: tuple[NDArray[np.int64], ...]
+    true_keys: tuple[tuple[Any, ...], ...] | None
+    true_individuals: NDArray[np.int64] | None
+
+
+def names_in(plan: QueryPlan) -> set[str]:
+    """The names of all columns of tables that a plan mentions, in lower case."""
+    outermost = [key.tree for key in plan.keys]
+    outermost += [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
+    names: set[str] = set()
+    for select in plan.relation.tree.find_all(exp.Select):
+        items = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or [])]
+        # What comes of an inner query is no column of a table, whatever it is called.
+        inner = {item.alias_or_name for item in items if not isinstance(item, exp.Table)}
+        trees = [*outermost, select] if select is plan.relation.tree else [select]
+        for column in (column for tree in trees for column in tree.find_all(exp.Column)):
+            if column.find_ancestor(exp.Select) in (None, select) and column.table not in inner:
+                names.add(column.name.lower())
+    if _is_numbered(plan):
+        return names - {UNIT}
+    return names | {UNIT} if plan.relation.joined or _chooses_groups(plan) else names
+
+
+def _is_numbered(plan: QueryPlan) -> bool:
+    """Whether there is one row for each individual of one table, who is known by a number."""
+    return plan.relation.individuals and not plan.relation.joined
+
+
+def _chooses_groups(plan: QueryPlan) -> bool:
+    return bool(plan.keys) and plan.max_groups < plan.unit.max_records
+
+
+def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Table, sealed: Sealed) -> None:
+    """Makes relations of a sealed table: its two parts, or for a join those records of it that may count.
+
+    Inside, UNIT is the number of the individual. In the crowd it is the place of the record in the fixed
+    order, unless records are only counted. For a join it is the individual as stored, which other tables
+    name too.
+    """
+    name, inside = table.name, sealed.inside
+    if NUMBER not in inside.column_names:
+        inside = inside.append_column(UNIT, to_arrow(np.arange(inside.num_rows)))
+    if plan.relation.joined or plan.relation.individuals:
+        # Of what is grouped by individuals, or not multiplied, all records are looked at.
+        register_columns(connection, _part("all", name), _list_all(plan, sealed, inside))
+        if not plan.relation.multiplied:
+            return
+    if not plan.relation.joined:
+        register_columns(connection, _part("inside", name), _by_number(inside))
+        if not sealed.crowd.num_rows:
+            return
+        if _only_counts(plan):
+            crowd = _by_number(sealed.crowd)
+        else:
+            places = to_arrow(np.arange(sealed.crowd.num_rows))
+            crowd = _order_crowd(plan, sealed).drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
+        register_columns(connection, _part("crowd", name), crowd)
+        return
+    if sealed.crowd.num_rows:
+        ordered = _order_crowd(plan, sealed)
+        numbers = to_numpy(ordered[NUMBER].combine_chunks())
+        kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
+        inside = pa.concat_tables([inside.select(kept.column_names), kept])
+    register_columns(connection, name, inside)
+
+
+def _list_all(plan: QueryPlan, sealed: Sealed, inside: pa.Table) -> pa.Table:
+    if not sealed.crowd.num_rows:
+        return _by_number(inside) if _is_numbered(plan) else inside
+    crowd = sealed.crowd.select(inside.column_names)
+    whole = pa.concat_tables([inside, crowd])
+    return _by_number(whole) if _is_numbered(plan) else whole
+
+
+def _order_crowd(plan: QueryPlan, sealed: Sealed) -> pa.Table:
+    return sealed.order_crowd(frozenset(names_in(plan)))
+
+
+def count_aggregates(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+) -> TrueAggregates:
+    """The exact aggregates of `plan`, each individual held to the bounds that the plan states.
+
+    Privacy: an individual is in at most max_records rows of what is aggregated and in at most
+    max_groups groups; docs/proofs/sql.md derives the sensitivities from that.
+    """
+    counted = _only_counts(plan)
+    if plan.relation.joined:
+        connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {_encoded(plan, with_unit=True)}")
+        if counted:
+            return _clip_joined(connection, plan)
+        rows = _bound_rows(connection, plan)
+    elif _is_numbered(plan):
+        rows = _encoded(plan, with_unit=True)
+    elif plan.unit.column is None:
+        rows = _encoded(plan, with_unit=False, part="inside")
+    else:
+        ((name, table),) = sealed.items()
+        if table.most > plan.unit.max_records:
+            raise AssertionError("individuals are told apart by a larger bound than the plan states")
+        if counted:
+            return _clip_counts(connection, plan, table)
+        rows = _bound_crowd(connection, plan, name, table)
+    if _chooses_groups(plan):
+        rows = _bound_groups(
+            connection, plan, rows, None if plan.relation.joined else next(iter(sealed.values()))
+        )
+    if plan.selection is not None:
+        return _group_openly(connection, plan, rows)
+    if plan.keys and all(noise.measure.statistic == "records" for noise in plan.noises):
+        return _tally(connection, plan, rows)
+    return _group(connection, plan, rows)
+
+
+def bind_aggregates(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+) -> None:
+    """Raises what would fail for every record: the expressions of `plan` are bound, on tables without one.
+
+    What is counted of their values is written here alone, and needs no trial; but for joins and for groups
+    that are chosen, which are tried as they are.
+    """
+    if plan.relation.joined or plan.selection is not None:
+        count_aggregates(connection, plan, sealed)
+        return
+    with_unit = plan.unit.column is not None
+    part = None if _is_numbered(plan) else "inside"
+    connection.execute(f"DESCRIBE {_encoded(plan, with_unit=with_unit, part=part)}")
+
+
+def _only_counts(plan: QueryPlan) -> bool:
+    """Whether one number of records per individual is all that a statement needs."""
+    return not plan.keys and all(
+        noise.measure.statistic in ("records", "individuals", "records per individual")
+        for noise in plan.noises
+    )
+
+
+def _part(part: str, name: str) -> str:
+    return f"{part} of {name}"
+
+
+def _in_part(tree: exp.Select, plan: QueryPlan, part: str | None) -> exp.Select:
+    """The tree with the private table replaced by that part of it."""
+    if part is not None:
+        for table in tree.find_all(exp.Table):
+            if table.name in plan.relation.private:
+                table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
+    return tree
+
+
+def _read_all(tree: exp.Select, plan: QueryPlan) -> exp.Select:
+    """The tree with the private tables of which all records are looked at by that name."""
+    if not (plan.relation.joined or plan.relation.individuals):
+        return tree
+    whole = [tree] if not plan.relation.multiplied else find_groups(tree)
+    for select in whole:
+        # An individual may have many rows for many keys, and then at most max_records enter a join.
+        alone = len(select.args["group"].expressions) == 1 if plan.relation.multiplied else True
+        if alone and (not plan.relation.multiplied or not any(True for _ in select.find_all(exp.Join))):
+            for table in select.find_all(exp.Table):
+                if table.name in plan.relation.private:
+                    table.set("this", exp.to_identifier(_part("all", table.name), quoted=True))
+    return tree
+
+
+def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each entry among those of the same number, which stand together."""
+    first = np.ones(numbers.size, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    return np.arange(numbers.size) - np.repeat(starts, np.diff(starts, append=numbers.size))
+
+
+def _bound_crowd(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, name: str, table: Sealed) -> str:
+    """A query for the bounded rows of a statement without joins: u, keys, values.
+
+    Who is inside has no more than max_records records. Of each individual in the crowd the first of those
+    that the statement keeps are taken, in the fixed order.
+    """
+    rows = _encoded(plan, with_unit=True, part="inside")
+    if not table.crowd.num_rows:
+        return rows
+    encoded = _encoded(plan, with_unit=True, part="crowd")
+    found = connection.sql(f"SELECT u FROM ({encoded})").to_arrow_table().column(0).combine_chunks()
+    chosen = np.zeros(table.crowd.num_rows, np.bool_)
+    chosen[to_numpy(found)] = True
+    places = np.flatnonzero(chosen)
+    ordered = _order_crowd(plan, table)
+    numbers = to_numpy(ordered[NUMBER].combine_chunks())
+    chosen[places[_rank(numbers[places]) >= plan.unit.max_records]] = False
+    kept = ordered.filter(pa.array(chosen))
+    register_columns(connection, _part("chosen", name), _by_number(kept))
+    return f"{rows} UNION ALL {_encoded(plan, with_unit=True, part='chosen')}"
+
+
+def _by_number(records: pa.Table) -> pa.Table:
+    """The records with the number of the individual as UNIT, in place of its stored name."""
+    if NUMBER not in records.column_names:
+        return records
+    names = [each for each in records.column_names if each != UNIT]
+    return records.select(names).rename_columns([UNIT if each == NUMBER else each for each in names])
+
+
+_COMPARING = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.Between,
+    exp.In,
+    exp.Nullif,
+    exp.Case,
+    exp.If,
+    exp.Coalesce,
+    exp.Greatest,
+    exp.Least,
+)
+"""What brings operands to one type, and where a text may have to be read as something else."""
+
+
+def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
+    """Refuses constants that cannot be computed, or converted to what they are compared with.
+
+    For every record such a condition would be NULL, and the answer noise around nothing.
+    """
+    outermost = [*(key.tree for key in plan.keys), *(noise.measure.tree for noise in plan.noises)]
+    scopes = [(plan.relation.tree, tree) for tree in outermost if tree is not None]
+    for select in plan.relation.tree.find_all(exp.Select):
+        where = select.args.get("where")
+        scopes += [
+            (select, each) for each in [*list_operands(select), *([] if where is None else [where.this])]
+        ]
+    part = None if plan.relation.joined or plan.relation.individuals else "inside"
+    known: dict[tuple[int, str], str] = {}
+
+    def find_type(select: exp.Select, tree: exp.Expr) -> str:
+        # A key is compared with each of its labels, and its type is asked for once.
+        key = (id(select), tree.sql(dialect="duckdb"))
+        if key not in known:
+            known[key] = _find_type(connection, plan, select, tree, part)
+        return known[key]
+
+    for select, tree in scopes:
+        for node in _find_constants(tree):
+            _require_value(connection, node.sql(dialect="duckdb"), node)
+        for node in tree.find_all(*_COMPARING):
+            _check_operands(connection, node, partial(find_type, select))
+
+
+def _check_operands(
+    connection: duckdb.DuckDBPyConnection, node: exp.Expr, find_type: Callable[[exp.Expr], str]
+) -> None:
+    """Refuses texts that cannot be read as what they meet, and texts of records that meet moments.
+
+    These the database would convert by itself, and in doing so look beyond the end of a text.
+    """
+    parts = list(node.iter_expressions())
+    if isinstance(node, exp.Case):
+        parts += [each.this for each in node.args["ifs"]] if node.this is not None else []
+        parts += [each.args["true"] for each in node.args["ifs"]]
+        parts = [part for part in parts if not isinstance(part, exp.If)]
+    texts = [part for part in parts if isinstance(part, exp.Literal) and part.is_string]
+    others = [part for part in parts if not isinstance(part, (exp.Literal, exp.Null, exp.Boolean))]
+    if not any(part.find(exp.Column) for part in others) or len(others) + len(texts) < 2:
+        return
+    kinds = [find_type(part) for part in others]
+    moments = [kind for kind in kinds if kind.startswith(("DATE", "TIMESTAMP"))]
+    if moments and "VARCHAR" in kinds:
+        shown = node.sql(dialect="duckdb")[:80]
+        raise refuse(f"{shown} mixes text with dates; convert the text: CAST(column AS {moments[0]})")
+    kind = next((each for each in kinds if each != "BOOLEAN"), kinds[0])
+    if isinstance(node, (exp.Case, exp.If, exp.Coalesce)) or kind == "VARCHAR":
+        return
+    for text in texts:
+        _require_value(connection, f"CAST({text.sql(dialect='duckdb')} AS {kind})", text)
+
+
+def _find_constants(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The largest parts of an expression that convert or compute, and name no column."""
+    if node.find(exp.Column):
+        for child in node.iter_expressions():
+            yield from _find_constants(child)
+    elif node.find(exp.Cast, exp.Func) and isinstance(node, (exp.Condition, exp.Cast)):
+        yield node
+
+
+def _find_type(
+    connection: duckdb.DuckDBPyConnection,
+    plan: QueryPlan,
+    select: exp.Select,
+    tree: exp.Expr,
+    part: str | None,
+) -> str:
+    scope = exp.Select(
+        from_=select.args["from_"].copy(), joins=[each.copy() for each in select.args.get("joins") or []]
+    )
+    scope = _read_all(spell_groups(scope.select(tree.copy())), plan)
+    query = _in_part(scope, plan, part).sql(dialect="duckdb")
+    ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
+    return str(kind)
+
+
+def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown: exp.Expr) -> None:
+    try:
+        connection.execute(f"SELECT {expression}").fetchall()
+    except duckdb.Error:
+        raise refuse(
+            f"the constant {shown.sql(dialect='duckdb')[:80]} cannot be read as what it is compared with"
+        ) from None
+
+
+def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> str:
+    """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ...
+
+    With `part`, of that part of the one table that the statement reads.
+    """
+    tree = _in_part(_read_all(_shield(_guard(plan.relation.tree.copy())), plan), plan, part)
+    read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
+    kept: list[str] = []
+    selected: list[str] = []
+    if with_unit:
+        unit = exp.column(UNIT, table=plan.relation.unit_alias, quoted=True)
+        read[unit.sql(dialect="duckdb")] = "u"
+        selected.append("u")
+        kept.append("u IS NOT NULL")
+    for index, key in enumerate(plan.keys):
+        name = read.setdefault(_try(key.tree), f"r{len(read)}")
+        selected.append(f"{name} AS k{index}")
+        kept.append(f"{name} IS NOT NULL")
+    for index, noise in enumerate(plan.noises):
+        if noise.measure.tree is not None:
+            name = read.setdefault(_raw(noise.measure), f"r{len(read)}")
+            selected.append(f"{_value(noise.measure, name)} AS v{index}")
+    body = tree.select("1", append=False).sql(dialect="duckdb")
+    items = ", ".join(f"{text} AS {name}" for text, name in read.items()) or "1 AS one"
+    body = body.replace("SELECT 1 FROM", f"SELECT {items} FROM", 1)
+    return f"SELECT {', '.join(selected) or 'one'} FROM ({body})" + (
+        f" WHERE {' AND '.join(kept)}" if kept else ""
+    )
+
+
+def _guard(tree: exp.Select) -> exp.Select:
+    """The tree with every condition and computed column of it and its subqueries made total."""
+    spell_groups(tree, _total)
+    for select in tree.find_all(exp.Select):
+        where = select.args.get("where")
+        if where is not None:
+            where.set("this", _total(where.this))
+        for item in select.expressions if select.args.get("group") is None else ():
+            if isinstance(item, exp.Alias) and not isinstance(item.this, exp.Column):
+                item.set("this", _total(item.this))
+    return tree
+
+
+def _total(tree: exp.Expr) -> exp.Expr:
+    """The expression with every operation that could fail made NULL where it does.
+
+    Each operation is wrapped by itself. Around a whole condition it would not do: the engine leaves out
+    what the smallest and largest value of a column decide, and so one record could decide whether the
+    rest is evaluated, and fails, for all the others.
+    """
+    tree = exp.Paren(this=tree.copy())
+    for node in reversed(list(tree.dfs())):
+        if isinstance(node, (exp.DPipe, exp.Concat)):
+            # Texts that double again and again would grow until memory ends, for whoever has one.
+            cut = exp.Left(this=node.copy(), expression=exp.Literal.number(_LONGEST_TEXT))
+            node.replace(exp.Anonymous(this="TRY", expressions=[cut]))
+        elif isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            node.replace(exp.TryCast(this=node.this.copy(), to=node.args["to"].copy()))
+        elif isinstance(node, (exp.Binary, exp.Func, exp.Neg, exp.In, exp.Between)) and not isinstance(
+            node, (exp.And, exp.Or, exp.Case, exp.If, exp.TryCast, exp.Anonymous)
+        ):
+            node.replace(exp.Anonymous(this="TRY", expressions=[node.copy()]))
+    inner: exp.Expr = tree.this
+    return exp.Anonymous(this="TRY", expressions=[inner.copy()])
+
+
+def _shield(tree: _Tree) -> _Tree:
+    """The tree with every text that ends in a colon no moment and no date, as in `encode`.
+
+    There DuckDB would look at one character more, which is of another record.
+    """
+    for node in reversed(list(tree.find_all(exp.Cast))):
+        if node.to.this.name.startswith(("TIMESTAMP", "DATE")):
+            text = f"CAST({node.this.sql(dialect='duckdb')} AS VARCHAR)"
+            guarded = f"CASE WHEN NOT ends_with({text}, ':') THEN {node.sql(dialect='duckdb')} END"
+            node.replace(sqlglot.parse_one(guarded, read="duckdb"))
+    return tree
+
+
+def _try(tree: exp.Expr) -> str:
+    return (tree if isinstance(tree, exp.Column) else _shield(_total(tree))).sql(dialect="duckdb")
+
+
+def _raw(measure: Measure) -> str:
+    """What a measure evaluates of a record: a number, or a value that is only looked at."""
+    assert measure.tree is not None
+    value = _try(measure.tree)
+    if measure.statistic == "distinct" or (measure.statistic == "present" and not measure.is_number):
+        return value
+    return f"TRY_CAST({value} AS DOUBLE)"
+
+
+def _value(measure: Measure, raw: str) -> str:
+    """What a measure adds up, from the column `raw`."""
+    if measure.statistic == "distinct":
+        return raw
+    if measure.statistic == "present":
+        test = f"NOT isnan({raw})" if measure.is_number else f"{raw} IS NOT NULL"
+        return f"CASE WHEN {test} THEN 1::UTINYINT END"
+    if measure.edges is not None:
+        interval = find_interval(measure.edges, raw)
+        return f"CASE WHEN NOT isnan({raw}) THEN {interval} END"
+    low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
+    # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
+    clamped = (
+        f"CASE WHEN isnan({raw}) THEN NULL WHEN {raw} < {low!r}::DOUBLE THEN {low!r}::DOUBLE "
+        f"WHEN {raw} > {high!r}::DOUBLE THEN {high!r}::DOUBLE ELSE {raw} END"
+    )
+    if measure.statistic == "sum":
+        small = "INTEGER" if measure.largest < 2**31 else "BIGINT"
+        return f"CAST(round(({clamped} - {centre!r}::DOUBLE) * {measure.grid}) AS {small})"
+    if measure.statistic == "square":
+        half = float((measure.high - measure.low) / 2)
+        share = f"({clamped} - {centre!r}::DOUBLE) / {half!r}::DOUBLE"
+        # A product is rounded in one way only; how a power is depends on who computes it.
+        return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
+    width = float(measure.high - measure.low)
+    return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
+
+
+def _columns(plan: QueryPlan) -> list[str]:
+    keys = [f"k{index}" for index in range(len(plan.keys))]
+    values = [f"v{index}" for index, noise in enumerate(plan.noises) if noise.measure.tree is not None]
+    return [*keys, *values]
+
+
+def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Sealed) -> TrueAggregates:
+    """Counts without groups: one number per individual, so nothing has to be ordered or cut."""
+    tallied = any(noise.measure.statistic == "records per individual" for noise in plan.noises)
+    met = np.zeros(table.individuals, np.bool_)
+    all_sizes = np.zeros(table.individuals if tallied else 0, np.int64)
+    records = 0
+    inside = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='inside')})"
+    for batch in connection.sql(inside).to_arrow_reader(_BATCH_ROWS):
+        records += batch.num_rows
+        met[to_numpy(batch.column(0))] = True
+        if tallied:
+            all_sizes += np.bincount(to_numpy(batch.column(0)), minlength=table.individuals)
+    if table.crowd.num_rows:
+        crowd = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='crowd')})"
+        numbers = to_numpy(connection.sql(crowd).to_arrow_table().column(0).combine_chunks())
+        sizes = np.bincount(numbers, minlength=table.individuals)
+        records += int(np.minimum(sizes, plan.unit.max_records).sum())
+        met |= sizes > 0
+        all_sizes = all_sizes + sizes if tallied else all_sizes
+    if tallied:
+        # One individual in one of the counts, however many records it has.
+        return TrueAggregates((tally_individuals(all_sizes),), None, None)
+    return _spread(plan, records=records, individuals=int(met.sum()))
+
+
+def _clip_joined(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
+    ((records, individuals),) = connection.execute(
+        f"SELECT COALESCE(sum(least(n, {plan.unit.max_records})), 0)::BIGINT, count(*)::BIGINT "
+        "FROM (SELECT count(*) AS n FROM _sf_encoded GROUP BY u)"
+    ).fetchall()
+    return _spread(plan, records=records, individuals=individuals)
+
+
+def _spread(plan: QueryPlan, **counted: int) -> TrueAggregates:
+    values = tuple(np.array([counted[noise.measure.statistic]], np.int64) for noise in plan.noises)
+    return TrueAggregates(values, None, None)
+
+
+def _bound_rows(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> str:
+    """A query for the bounded rows of a join: at most max_records of every individual."""
+    columns = _columns(plan)
+    listed = ", ".join(["u", *columns])
+    most = plan.unit.max_records
+    connection.execute(
+        f"CREATE TEMP TABLE _sf_over AS SELECT u FROM _sf_encoded GROUP BY u HAVING count(*) > {most}"
+    )
+    ranked = (
+        f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_order(plan, columns)}) AS place "
+        "FROM _sf_encoded SEMI JOIN _sf_over USING (u)"
+    )
+    connection.execute(f"CREATE TEMP TABLE _sf_cut AS SELECT {listed} FROM ({ranked}) WHERE place <= {most}")
+    within = f"SELECT {listed} FROM _sf_encoded ANTI JOIN _sf_over USING (u)"
+    return f"{within} UNION ALL SELECT {listed} FROM _sf_cut"
+
+
+def _bound_groups(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str, table: Sealed | None
+) -> str:
+    """A query for those of the bounded rows that fall into at most max_groups groups of every individual."""
+    keys = [f"k{index}" for index in range(len(plan.keys))]
+    together = ", ".join(keys)
+    connection.execute(f"CREATE TEMP TABLE _sf_bounded AS {rows}")
+    pairs = f"SELECT DISTINCT u, {together} FROM _sf_bounded"
+    order = _order(plan, keys)
+    if table is not None:
+        # The number of an individual changes with who else is there, so its stored name decides.
+        register_columns(connection, "_sf_people", table.everything.select([NUMBER, UNIT]))
+        people = f"SELECT DISTINCT {quote_name(NUMBER)} AS number, {quote_name(UNIT)} AS name FROM _sf_people"
+        pairs = f"SELECT u, {together}, name FROM ({pairs}) JOIN ({people}) ON u = number"
+        order = _order(plan, keys, unit="name")
+    ranked = (
+        f"SELECT u, {together}, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place FROM ({pairs})"
+    )
+    connection.execute(
+        f"CREATE TEMP TABLE _sf_chosen AS SELECT u, {together} FROM ({ranked}) "
+        f"WHERE place <= {plan.max_groups}"
+    )
+    return f"SELECT * FROM _sf_bounded SEMI JOIN _sf_chosen USING (u, {together})"
+
+
+def _order(plan: QueryPlan, columns: list[str], *, unit: str = "u") -> str:
+    """An order of an individual's rows that no other individual's rows can change."""
+    # A row's number changes with other rows, so that without a unit column it must not decide.
+    parts = [unit, *columns] if plan.unit.column is not None else columns
+    # Rows that tie in the hash are told apart by what they hold, and equal rows are interchangeable.
+    return f"hash({', '.join(parts)}), {', '.join(parts)}" if parts else "1"
+
+
+def _cell(plan: QueryPlan) -> str:
+    cell = "0::BIGINT"
+    for index, key in enumerate(plan.keys):
+        cell = f"({cell} * {len(key.labels or ())} + k{index}::BIGINT)"
+    return cell
+
+
+def _tally(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
+    """Counts of records in groups with public labels, counted as they stream by."""
+    counts = np.zeros(plan.groups, np.int64)
+    kind = "INTEGER" if plan.groups < 2**31 else "BIGINT"
+    query = f"SELECT CAST({_cell(plan)} AS {kind}) FROM ({rows})"
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+        cells = to_numpy(batch.column(0))
+        if cells.size * 4 < counts.size:
+            np.add.at(counts, cells, 1)
+        else:
+            counts += np.bincount(cells, minlength=counts.size)
+    return TrueAggregates(tuple(counts for _ in plan.noises), None, None)
+
+
+def _group(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
+    cell = _cell(plan)
+    sums = _sums(plan)
+    values = [np.zeros(plan.groups, np.int64) for _ in plan.noises]
+    quantiles = [index for index, noise in enumerate(plan.noises) if noise.measure.statistic == "quantile"]
+    if len(quantiles) > 1 or (quantiles and sums):
+        connection.execute(f"CREATE TEMP TABLE _sf_finished AS {rows}")
+        rows = "SELECT * FROM _sf_finished"
+    if sums:
+        listed = ", ".join(sums.values())
+        table = connection.sql(f"SELECT {cell} AS cell, {listed} FROM ({rows}) GROUP BY ALL").to_arrow_table()
+        cells = to_numpy(table.column(0).combine_chunks())
+        for position, index in enumerate(sums, start=1):
+            values[index][cells] = to_numpy(table.column(position).combine_chunks())
+    for index in quantiles:
+        values[index] = _histogram(connection, rows, cell, index, groups=plan.groups)
+    return TrueAggregates(tuple(values), None, None)
+
+
+def _histogram(
+    connection: duckdb.DuckDBPyConnection, rows: str, cell: str, index: int, *, groups: int
+) -> NDArray[np.int64]:
+    place = f"({cell} * {CELLS + 1} + v{index}::BIGINT)"
+    table = connection.sql(
+        f"SELECT {place} AS place, count(*)::BIGINT AS n FROM ({rows}) "
+        f"WHERE v{index} IS NOT NULL GROUP BY ALL"
+    ).to_arrow_table()
+    counts = np.zeros(groups * (CELLS + 1), np.int64)
+    counts[to_numpy(table.column(0).combine_chunks())] = to_numpy(table.column(1).combine_chunks())
+    return counts.reshape(groups, CELLS + 1)
+
+
+def _sums(plan: QueryPlan) -> dict[int, str]:
+    """The aggregate expressions of all measures but the quantiles."""
+    sums: dict[int, str] = {}
+    for index, noise in enumerate(plan.noises):
+        match noise.measure.statistic:
+            case "records":
+                sums[index] = f"count(*)::BIGINT AS a{index}"
+            case "individuals":
+                sums[index] = f"count(DISTINCT u)::BIGINT AS a{index}"
+            case "distinct":
+                sums[index] = f"count(DISTINCT v{index})::BIGINT AS a{index}"
+            case "quantile":
+                pass
+            case _:
+                total = f"COALESCE(sum(v{index}), 0)"
+                sums[index] = (
+                    f"CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a{index}"
+                )
+    return sums
+
+
+def _group_openly(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
+    """Aggregates of the groups that occur, with the number of individuals in each."""
+    keys = ", ".join(f"k{index}" for index in range(len(plan.keys)))
+    sums = _sums(plan)
+    if len(sums) != len(plan.noises):  # pragma: no cover - refused by the planner
+        raise AssertionError("quantiles of open groups")
+    people = "count(DISTINCT u)" if plan.unit.column is not None else "count(*)"
+    listed = "".join(f", {text}" for text in sums.values())
+    table = connection.sql(
+        f"SELECT {keys}, {people}::BIGINT AS people{listed} FROM ({rows}) GROUP BY {keys}"
+    ).to_arrow_table()
+    width = len(plan.keys)
+    true_keys = tuple(zip(*(table.column(index).to_pylist() for index in range(width)), strict=True))
+    arrays = [to_numpy(table.column(index).combine_chunks()) for index in range(width, table.num_columns)]
+    return TrueAggregates(tuple(arrays[1:]), true_keys, arrays[0])

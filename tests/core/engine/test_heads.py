@@ -1,0 +1,267 @@
+"""Counts of individuals: the same as plain Python counts them, and nobody in more cells than allowed."""
+
+import hashlib
+import tempfile
+from collections import Counter, defaultdict
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.errors import SfumatoError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import IndividualCounts
+from sfumato.core.questions.measurement import Request, request_sensitivity
+
+SIZES = {"c": 4, "d": 3}
+DESCRIBED = {"c": {"range": [0, 3]}, "d": {"values": ["x", "y"], "outside": "other"}}
+COLUMNS = [("c",), ("c", "d"), ("d", "c")]
+TYPES = {"integer": pa.int64(), "text": pa.string()}
+PEOPLE = {
+    "integer": st.one_of(st.integers(-3, 3), st.sampled_from([2**62, -(2**62)]), st.none()),
+    "text": st.one_of(st.text(max_size=2), st.sampled_from(["1", "01", "1:1", "null", " 1"]), st.none()),
+}
+
+
+def describe(**facts):
+    spec = {"source": "t.parquet", "unit": "p", "max_records": 2, "columns": DESCRIBED, **facts}
+    return parse_table("t", spec)
+
+
+def ask(columns, pairs, max_cells, noise="laplace"):
+    cells, times = (np.array(each, np.int64) for each in zip(*sorted(pairs), strict=True))
+    asked = IndividualCounts(columns=columns, max_cells=max_cells, cells=cells, times=times)
+    return Request(name="r", counted=asked, noise=noise, scale=Fraction(10))
+
+
+@st.composite
+def records_of(draw, kind):
+    """Few people and few values, so that they meet often; numbers of equal records up to seven."""
+    some = st.tuples(
+        PEOPLE[kind],
+        st.one_of(st.integers(-1, 4), st.none()),
+        st.sampled_from(["x", "y", "z", None]),
+        st.integers(1, 7),
+    )
+    return [(p, c, d) for p, c, d, times in draw(st.lists(some, max_size=25)) for _ in range(times)]
+
+
+@st.composite
+def requests_of(draw):
+    columns = draw(st.sampled_from(COLUMNS))
+    size = int(np.prod([SIZES[name] for name in columns]))
+    pairs = st.tuples(st.integers(0, size - 1), st.integers(1, 8))
+    return ask(columns, draw(st.sets(pairs, min_size=1, max_size=30)), draw(st.integers(1, 5)))
+
+
+def count(records, request, *, kind="integer", source="t.parquet", **facts):
+    """The answers of the engine to `request` about `records`."""
+    table = pa.table(
+        {
+            "p": pa.array([person for person, _, _ in records], TYPES.get(kind, kind)),
+            "c": pa.array([c for _, c, _ in records], pa.int64()),
+            "d": pa.array([d for _, _, d in records], pa.string()),
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        if source.endswith(".parquet"):
+            pq.write_table(table, Path(folder, source))
+        else:
+            pyarrow.csv.write_csv(table, Path(folder, source))
+        engine = DuckDBEngine(Path(folder))
+        described = describe(source=source, **facts)
+        return engine.count(described, (request.counted,), progress=lambda _: None)[0].true_values
+
+
+def cell_of(columns, c, d):
+    codes = {"c": c if c is not None and 0 <= c <= 3 else None, "d": {"x": 0, "y": 1}.get(d, 2)}
+    cell = 0
+    for name in columns:
+        if codes[name] is None:
+            return None
+        cell = cell * SIZES[name] + codes[name]
+    return cell
+
+
+def reference(records, request, *, rows=False):
+    """The answers by plain dictionaries."""
+    heads = request.counted
+    asked = defaultdict(list)
+    for question, (cell, times) in enumerate(zip(heads.cells.tolist(), heads.times.tolist(), strict=True)):
+        asked[cell].append((times, question))
+    people = defaultdict(Counter)
+    for number, (person, c, d) in enumerate(records):
+        cell = cell_of(request.columns, c, d)
+        if cell is not None and (rows or person is not None):
+            people[number if rows else person][cell] += 1
+    answers = [0] * heads.rows
+    for person, cells in people.items():
+        met = []
+        for cell, n in cells.items():
+            reached = [(times, question) for times, question in asked[cell] if times <= n]
+            if reached:
+                times, question = max(reached)
+                digest = hashlib.md5(f"{person}:{cell}".encode()).hexdigest()
+                met.append((-times, digest, cell, question))
+        for *_, question in sorted(met)[: heads.max_cells]:
+            answers[question] += 1
+    return answers
+
+
+@pytest.mark.parametrize("kind", PEOPLE)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_answers_are_those_of_plain_python(kind, data):
+    records, request = data.draw(records_of(kind)), data.draw(requests_of())
+    values = count(records, request, kind=kind)
+    assert values.dtype == np.int64
+    assert values.tolist() == reference(records, request)
+
+
+@given(records=records_of("integer"), request=requests_of())
+@settings(max_examples=40, deadline=None)
+def test_a_row_is_an_individual_of_its_own(records, request):
+    values = count(records, request, unit="row", max_records=1)
+    assert values.tolist() == reference(records, request, rows=True)
+
+
+@given(records=records_of("text"), request=requests_of(), seed=st.randoms())
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_records_does_not_matter(records, request, seed):
+    shuffled = list(records)
+    seed.shuffle(shuffled)
+    one, two = count(records, request, kind="text"), count(shuffled, request, kind="text")
+    assert one.tolist() == two.tolist()
+
+
+@given(records=records_of("integer"), request=requests_of(), person=st.integers(-3, 3))
+@settings(max_examples=60, deadline=None)
+def test_one_individual_adds_one_to_few_answers_and_moves_nobody_else(records, request, person):
+    others = [record for record in records if record[0] != person]
+    difference = count(records, request) - count(others, request)
+    assert set(difference.tolist()) <= {0, 1}
+    assert difference.sum() <= request.counted.max_cells
+    # What an individual adds is what it would add to an empty table: nobody else is kept or dropped for it.
+    alone = count([record for record in records if record[0] == person], request)
+    assert difference.tolist() == alone.tolist()
+    cells = request.counted.cells[difference > 0].tolist()
+    assert len(set(cells)) == len(cells)
+
+
+EVERY_CELL = [(cell, times) for cell in range(12) for times in (1, 2)]
+ADVERSARIES = {
+    "one record in every cell": [(c, d) for c in range(4) for d in "xyz"],
+    "two records in every cell": [(c, d) for c in range(4) for d in "xyz"] * 2,
+    "very many in every cell": [(c, d) for c in range(4) for d in "xyz"] * 20_000,
+    "very many in one cell": [(1, "x")] * 100_000,
+    "very many in one, one in the others": [(1, "x")] * 100_000 + [(c, d) for c in range(4) for d in "xyz"],
+    "outside the domain": [(77, "x"), (None, "y"), (-1, "z")] * 100,
+}
+CROWD = [(person, person % 4, "xyz"[person % 3]) for person in range(40)]
+
+
+@pytest.mark.parametrize("max_cells", [1, 3, 11, 12, 10**9])
+@pytest.mark.parametrize("name", ADVERSARIES)
+def test_heavy_individuals_stay_within_max_cells_and_use_them(name, max_cells):
+    request = ask(("c", "d"), EVERY_CELL, max_cells)
+    person = [(-1, c, d) for c, d in ADVERSARIES[name]]
+    difference = count(CROWD + person, request) - count(CROWD, request)
+    inside = {cell_of(("c", "d"), c, d) for c, d in ADVERSARIES[name]} - {None}
+    assert set(difference.tolist()) <= {0, 1}
+    assert difference.sum() == min(max_cells, len(inside))
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("max_cells", [1, 2, 5])
+def test_the_declared_sensitivity_holds_and_is_reached(neighbours, max_cells):
+    requests = [ask(("c", "d"), EVERY_CELL, max_cells, noise) for noise in ("laplace", "gaussian")]
+    one = [(-1, c, "x") for c in range(4)] + [(-1, c, "y") for c in range(2)]
+    other = [(-1, c, "z") for c in range(4)] + [(-1, c, "y") for c in (2, 3)]
+    changed = CROWD + other if neighbours == "replace" else CROWD
+    difference = count(CROWD + one, requests[0]) - count(changed, requests[0])
+    table = describe(neighbours=neighbours)
+    moved = max_cells * (2 if neighbours == "replace" else 1)
+    assert np.abs(difference).sum() == moved == request_sensitivity(table, requests[0])
+    declared = request_sensitivity(table, requests[1])
+    assert moved == (difference**2).sum() <= declared**2 < moved * (1 + Fraction(1, 10**6))
+
+
+def test_cells_that_count_for_most_records_are_kept():
+    request = ask(("c",), [(cell, times) for cell in range(4) for times in (1, 3)], 2)
+    records = [(1, c, "x") for c, times in enumerate((2, 3, 1, 9)) for _ in range(times)]
+    assert count(records, request).tolist() == [0, 0, 0, 1, 0, 0, 0, 1]
+
+
+def test_ties_fall_differently_for_different_people():
+    request = ask(("c",), [(cell, 1) for cell in range(4)], 1)
+    records = [(person, c, "x") for person in range(400) for c in range(4)]
+    values = count(records, request)
+    # Each of 400 people keeps one of four cells: 100 in each, give or take five standard deviations.
+    assert values.sum() == 400
+    assert np.abs(values - 100).max() < 5 * np.sqrt(75)
+
+
+def test_what_is_not_asked_does_not_use_up_the_bound():
+    request = ask(("c",), [(0, 1), (1, 5)], 1)
+    records = [(1, 0, "x"), *[(1, 1, "x")] * 4, *[(1, 2, "x")] * 9]
+    assert count(records, request).tolist() == [1, 0]
+
+
+def test_records_are_not_cut_to_max_records():
+    request = ask(("c",), [(0, 1), (0, 7)], 1)
+    assert count([(1, 0, "x")] * 7, request).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "people"),
+    [
+        (pa.bool_(), [True, False]),
+        (pa.date32(), [date(2020, 1, 1), date(2020, 1, 2)]),
+        (pa.decimal128(20, 2), [Decimal("1.00"), Decimal("1.01")]),
+        (pa.int8(), [-128, 127]),
+    ],
+)
+def test_individuals_of_any_type_are_told_apart(kind, people):
+    request = ask(("c",), [(cell, 1) for cell in range(4)], 3)
+    records = [(person, c, "x") for person in [*people, None] for c in range(4)]
+    assert count(records, request, kind=kind).sum() == 3 * len(people)
+
+
+def test_text_files_count_the_same():
+    request = ask(("c", "d"), EVERY_CELL, 2)
+    records = [(person % 7, person % 4, "xyz"[person % 3]) for person in range(90)]
+    values = count(records, request, source="t.csv")
+    assert values.tolist() == count(records, request).tolist() == reference(records, request)
+
+
+def test_cells_beyond_the_domain_are_refused():
+    with pytest.raises(SfumatoError):
+        count(CROWD, ask(("c",), [(4, 1)], 1))
+
+
+def test_combinations_beyond_64_bits_are_refused_whatever_the_records_hold():
+    wide = {name: {"range": [0, 10**7 - 1]} for name in ("c", "e", "f")}
+    request = Request(
+        name="r",
+        counted=IndividualCounts(
+            columns=("c", "e", "f"), max_cells=1, cells=np.array([0]), times=np.array([1])
+        ),
+        noise="laplace",
+        scale=Fraction(1),
+    )
+    for c in (0, 10**7 - 1):
+        with tempfile.TemporaryDirectory() as folder:
+            pq.write_table(pa.table({"p": [1], "c": [c], "e": [c], "f": [c]}), Path(folder, "t.parquet"))
+            with pytest.raises(SfumatoError):
+                DuckDBEngine(Path(folder)).count(
+                    describe(columns=wide), (request.counted,), progress=lambda _: None
+                )[0]

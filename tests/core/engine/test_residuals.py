@@ -1,0 +1,220 @@
+"""Sums of residuals: DuckDB's and the portable SQL give what plain Python gives, and hold everybody."""
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato.core.engine import counts
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.engine.residuals import BoundedCodes, list_tables, residuals_query
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.counts import Queries, find_sensitivity
+from sfumato.core.questions.residuals import Link, Residuals, Term
+
+SIZES = {"a": 4, "b": 3, "y": 2}
+CLIP = 30
+CROWD = [(f"crowd{i}", i % 4, i % 3, i % 2) for i in range(40)]
+INDIVIDUALS = {
+    "one record": [(1, 2, 1)],
+    "far too many, all alike": [(3, 0, 1)] * 500,
+    "far too many, over cells": [(i % 4, i % 3, i % 2) for i in range(500)],
+    "missing and outside": [(None, 1, 1), (1, None, 0), (9, 1, 1), (1, 1, None)] * 9,
+    "opposite": [(0, 0, 0), (0, 0, 1)] * 2,
+    "nothing": [],
+}
+
+
+def describe(*, bounding="truncate", neighbours="add-remove", unit="p"):
+    columns = {name: {"range": [0, size - 1]} for name, size in SIZES.items()}
+    bound = {} if unit == "row" else {"max_records": 3, "neighbours": neighbours}
+    return parse_table(
+        "t", {"source": "t.parquet", "unit": unit, "bounding": bounding, "columns": columns, **bound}
+    )
+
+
+def make_question(columns=("a",), *, queries=None, absolute=False, clip=CLIP, link=True):
+    generator = np.random.default_rng(5)
+    terms = (
+        Term(columns=("a",), scores=generator.integers(-9, 10, 4)),
+        Term(columns=("b", "a"), scores=generator.integers(-9, 10, 12)),
+    )
+    return Residuals(
+        columns=columns,
+        known=("a", "b", "y"),
+        target="y",
+        targets=np.array([-50, 70]),
+        clip=clip,
+        intercept=3,
+        terms=terms,
+        link=Link(low=-12, values=np.arange(25) * 2) if link else None,
+        absolute=absolute,
+        queries=queries,
+    )
+
+
+def engine_over(folder, records):
+    rows = {"p": [each[0] for each in records]}
+    rows |= {name: [each[place + 1] for each in records] for place, name in enumerate(SIZES)}
+    kinds = {"p": pa.string(), **dict.fromkeys(SIZES, pa.int64())}
+    pq.write_table(pa.table({n: pa.array(v, kinds[n]) for n, v in rows.items()}), folder / "t.parquet")
+    return DuckDBEngine(folder)
+
+
+def count(folder, records, table, question):
+    (found,) = engine_over(folder, records).count(table, (question,), progress=lambda _: None)
+    return found.true_values
+
+
+def plain(question, records, table):
+    """The sums by plain Python, of records that nothing cuts."""
+    sums = np.zeros(table.cells(question.columns), np.int64)
+    for _, *codes in records:
+        code = dict(zip(SIZES, codes, strict=True))
+        score = question.intercept
+        for term in question.terms:
+            cell = 0
+            for name in term.columns:
+                cell = cell * SIZES[name] + code[name]
+            score += int(term.scores[cell])
+        if question.link is not None:
+            values = question.link.values
+            score = int(values[min(max(score - question.link.low, 0), values.size - 1)])
+        residual = int(question.targets[code["y"]]) - score
+        residual = abs(residual) if question.absolute else residual
+        cell = 0
+        for name in question.columns:
+            cell = cell * SIZES[name] + code[name]
+        sums[cell] += min(max(residual, -question.clip), question.clip)
+    return sums
+
+
+@pytest.mark.parametrize("columns", [(), ("a",), ("y",), ("b", "a")])
+@pytest.mark.parametrize("options", [{}, {"absolute": True}, {"link": False}, {"clip": 2**20}], ids=str)
+def test_the_sums_are_those_of_plain_python(tmp_path, columns, options):
+    question, table = make_question(columns, **options), describe()
+    assert (
+        count(tmp_path, CROWD, table, question).tolist() == (found := plain(question, CROWD, table)).tolist()
+    )
+    assert found.any() or not columns
+
+
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+@pytest.mark.parametrize("unit", ["p", "row"])
+def test_the_portable_query_gives_the_same(tmp_path, bounding, unit):
+    records = [*CROWD, *(("many", *each) for each in INDIVIDUALS["far too many, over cells"])]
+    table, question = describe(bounding=bounding, unit=unit), make_question(("b", "a"))
+    expected = count(tmp_path, records, table, question)
+    encoded = pa.table(
+        {
+            "u": [each[0] for each in records],
+            **{f"c{place}": [each[place + 1] for each in records] for place in range(3)},
+        }
+    )
+    query = residuals_query(table, question, counts.bounded_query(table, question.known))
+    with duckdb.connect() as connection:
+        connection.register("encoded", encoded)
+        for name, columns in list_tables(question).items():
+            connection.register(name, counts.number_table(columns))
+        rows = connection.sql(counts.render(query, dialect="duckdb")).fetchall()
+    found = np.zeros(12, np.int64)
+    for cell, value in rows:
+        found[cell] = value
+    assert found.tolist() == expected.tolist()
+    for dialect in ("postgres", "spark"):
+        assert counts.render(query, dialect=dialect)
+
+
+def test_a_model_that_changes_is_scored_as_if_it_were_new(tmp_path):
+    table, first = describe(unit="row"), make_question()
+    engine = engine_over(tmp_path, CROWD)
+    (before,) = engine.count(table, (first,), progress=lambda _: None)
+    other = Residuals(
+        columns=("b",),
+        known=first.known,
+        target="y",
+        targets=first.targets,
+        clip=CLIP,
+        terms=(Term(columns=("b",), scores=np.array([5, -5, 1])), first.terms[0]),
+    )
+    (found,) = engine.count(table, (other,), progress=lambda _: None)
+    assert found.true_values.tolist() == plain(other, CROWD, table).tolist()
+    (again,) = engine.count(table, (first,), progress=lambda _: None)
+    assert again.true_values.tolist() == before.true_values.tolist()
+
+
+def distances(folder, table, question):
+    """The L2 distance of the answers of neighbours, for every individual and relation."""
+    queries = question.queries
+    found = {}
+    for name, records in INDIVIDUALS.items():
+        folder_here = folder / name.replace(" ", "-")
+        folder_here.mkdir(exist_ok=True)
+        with_it = count(folder_here, [*CROWD, *(("it", *each) for each in records)], table, question)
+        found[name] = with_it.astype(float)
+    del queries
+    if table.unit.neighbours == "add-remove":
+        return [np.linalg.norm(each - found["nothing"]) for each in found.values()]
+    return [np.linalg.norm(one - two) for one in found.values() for two in found.values()]
+
+
+SIGNED = Queries(
+    cells=4,
+    grid=100,
+    starts=[0, 4, 8],
+    members=[0, 1, 2, 3] * 2,
+    weights=[70, -70, 70, -70, 71, 71, -71, -71],
+)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+@pytest.mark.parametrize("queries", [None, SIGNED], ids=["cells", "basis"])
+def test_nobody_moves_the_sums_by_more_than_the_sensitivity(tmp_path, neighbours, bounding, queries):
+    table = describe(bounding=bounding, neighbours=neighbours)
+    question = make_question(queries=queries)
+    stated = float(find_sensitivity(table, question, norm="L2"))
+    worst = max(distances(tmp_path, table, question))
+    assert worst <= stated
+    assert worst >= 0.5 * stated  # an individual that tries comes close
+
+
+FAULTS = {
+    "nothing is clipped": lambda values, low, high: values,
+    "clipped twice as wide": lambda values, low, high: np.minimum(np.maximum(values, 2 * low), 2 * high),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_clip_that_is_left_out_is_noticed(tmp_path, monkeypatch, fault):
+    table, question = describe(), make_question(clip=10)
+    stated = float(find_sensitivity(table, question, norm="L2"))
+
+    class Numpy:
+        clip = staticmethod(lambda values, low, high: fault(values, low, high))
+
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+    monkeypatch.setattr("sfumato.core.engine.residuals.np", Numpy())
+    assert max(distances(tmp_path, table, question)) > stated
+
+
+def test_a_basis_whose_norm_is_not_checked_is_noticed(tmp_path, monkeypatch):
+    table = describe()
+    queries = Queries(cells=4, grid=100, starts=[0, 4], members=[0, 1, 2, 3], weights=[99, 99, 99, 99])
+    wide = Queries(cells=4, grid=100, starts=[0, 4, 8], members=[0, 1, 2, 3] * 2, weights=[70] * 4 + [70] * 4)
+    monkeypatch.setattr(Queries, "apply", lambda self, sums: np.concatenate([sums * 99, sums * 99]))
+    question = make_question(queries=wide)
+    assert max(distances(tmp_path, table, question)) > float(find_sensitivity(table, question, norm="L2"))
+    del queries
+
+
+def test_codes_do_not_leave_the_room():
+    import pickle
+
+    codes = BoundedCodes({"a": np.array([1, 2])}, None)
+    assert "2" not in repr(codes)
+    with pytest.raises(TypeError):
+        pickle.dumps(codes)

@@ -1,0 +1,183 @@
+"""Choices of bounds, and requests with a bound or a threshold: what they accept, cost and expect."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sfumato.core.errors import RecipeError
+from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import CapChoice, Chosen
+from sfumato.core.questions.counts import CappedMarginal, ClippedMarginal, Marginal, OccupiedCells, Queries
+from sfumato.core.questions.measurement import (
+    LARGEST_SCALE,
+    Request,
+    ask_cost,
+    request_cost,
+    request_grid,
+    request_sensitivity,
+    request_size,
+)
+from sfumato.recipes.cell_counts import list_caps
+
+FIRST_CELL = Queries(cells=10, grid=1, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))
+
+
+def describe(**facts):
+    spec = {
+        "source": "t.parquet",
+        "unit": "p",
+        "max_records": 8,
+        "columns": {"c": {"range": [0, 9]}, "d": {"range": [0, 99]}},
+    }
+    return parse_table("t", {**spec, **facts})
+
+
+def cap(**facts):
+    plain = {"name": "n", "columns": ("c",), "caps": (1, 2), "penalties": (0, 5), "epsilon": Fraction(1, 2)}
+    return CapChoice(**{**plain, **facts})
+
+
+def ask(**facts):
+    counted = OccupiedCells(("c",)) if "threshold" in facts else Marginal(("c",))
+    return Request(**{"name": "n", "counted": counted, "noise": "laplace", "scale": Fraction(4), **facts})
+
+
+def capped(bound, **facts):
+    return ask(counted=CappedMarginal(("c",), bound), **facts)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"caps": ()},
+        {"caps": (3,), "penalties": (0,)},
+        {"caps": (2, 1)},
+        {"caps": (1, 1)},
+        {"caps": (0, 1)},
+        {"caps": (-1, 1)},
+        {"penalties": (0,)},
+        {"penalties": (0, 0, 0)},
+        {"penalties": (0, -1)},
+        {"penalties": (0, 2**62)},
+        {"epsilon": Fraction(0)},
+        {"epsilon": Fraction(-1)},
+    ],
+)
+def test_choices_that_cannot_be_made_are_refused(facts):
+    with pytest.raises(RecipeError):
+        cap(**facts)
+
+
+def test_a_choice_is_told_and_costs_its_epsilon():
+    choice = cap()
+    assert choice.options == 2
+    assert choice.to_record() == {
+        "name": "n",
+        "columns": ["c"],
+        "caps": [1, 2],
+        "penalties": [0, 5],
+        "epsilon": Fraction(1, 2),
+    }
+    assert Chosen(choice=choice, index=1).ask is choice
+    cost = ask_cost(describe(), choice)
+    assert (cost.kind, cost.epsilon) == ("exponential", Fraction(1, 2))
+
+
+@given(st.integers(2, 10**9))
+def test_bounds_to_choose_from_ascend_from_one_to_the_most(most):
+    caps = list_caps(most)
+    assert caps[0] == 1
+    assert caps[-1] == most
+    assert all(low < high <= max(low + 1, low * 9 // 8) for low, high in itertools.pairwise(caps))
+    assert len(caps) <= 200
+    if most <= 32:
+        assert caps == tuple(range(1, most + 1))
+    cap(caps=caps, penalties=(0,) * len(caps))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"threshold": 0},
+        {"threshold": -1},
+        {"threshold": 2.5},
+        {"threshold": "3"},
+        {"threshold": LARGEST_SCALE + 1},
+        {"threshold": 5, "noise": "gaussian"},
+        {"threshold": 5, "counted": Marginal(("c",))},
+        {"threshold": 5, "counted": CappedMarginal(("c",), 2)},
+        {"threshold": 5, "counted": Marginal(("c",), FIRST_CELL)},
+        {"counted": OccupiedCells(("c",))},
+        {"counted": ClippedMarginal(("c",), Fraction(1))},
+    ],
+)
+def test_requests_that_mix_bounds_are_refused(facts):
+    with pytest.raises(RecipeError):
+        ask(**facts)
+
+
+@pytest.mark.parametrize("make", [Marginal, OccupiedCells])
+@pytest.mark.parametrize("columns", [(), ("c", "c")])
+def test_a_marginal_needs_columns_and_none_twice(make, columns):
+    with pytest.raises(RecipeError, match="at least one column and none twice"):
+        make(columns)
+
+
+@pytest.mark.parametrize("bound", [0, -2])
+def test_a_bound_on_records_is_at_least_one(bound):
+    with pytest.raises(RecipeError, match="at least 1"):
+        CappedMarginal(("c",), bound)
+
+
+def test_no_bound_in_l1_is_stated_where_only_l2_is_bounded():
+    table = describe()
+    with pytest.raises(RecipeError, match="L2 only"):
+        ClippedMarginal(("c",), Fraction(1)).contribution(table, "L1")
+    halves = Queries(cells=10, grid=2, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))
+    with pytest.raises(RecipeError, match="L2 only"):
+        Marginal(("c",), halves).contribution(table, "L1")
+
+
+def test_records_tell_bounds_and_thresholds():
+    assert "threshold" not in ask().to_record()
+    assert ask(threshold=5).to_record()["threshold"] == 5
+    assert capped(5).to_record()["records"] == 5
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@given(bound=st.integers(1, 10**6))
+def test_a_bound_never_buys_less_noise_than_its_records_need(neighbours, bounding, noise, bound):
+    table = describe(neighbours=neighbours, bounding=bounding)
+    whole = request_sensitivity(table, ask(noise=noise))
+    held = request_sensitivity(table, capped(bound, noise=noise))
+    least = min(bound, 8) * table.grid * (2 if neighbours == "replace" and noise == "laplace" else 1)
+    assert least <= held <= whole
+    if bound >= 8:
+        assert held == whole
+    assert request_grid(table, capped(bound, noise=noise)) == table.grid
+    request = capped(bound, noise=noise)
+    assert request_cost(table, request).sensitivity == held
+
+
+@given(scale=st.fractions(Fraction(1, 50), 10**4, max_denominator=100), threshold=st.integers(1, 1000))
+def test_the_chance_of_passing_is_that_of_the_noise(scale, threshold):
+    assume(threshold <= 5000 * scale)
+    request = ask(scale=scale, threshold=threshold)
+    q = math.exp(-float(1 / scale))
+    expected = q**threshold / (1 + q)
+    assert math.isclose(request.passing, expected, rel_tol=1e-9, abs_tol=1e-300)
+    assert 0 <= request.passing <= 0.5
+    assert request_size(describe(), request) == math.ceil(10 * request.passing)
+
+
+def test_a_threshold_does_not_change_what_a_request_costs():
+    table = describe()
+    assert request_cost(table, ask(threshold=7)) == request_cost(table, ask())
+    assert ask().passing == 1
