@@ -1,6 +1,7 @@
 """Draws docs/images/rooms.svg from the imports of the code: a box for each room, an arrow for what it needs.
 
-The floors are the layers of the contract in pyproject.toml. Arrows that follow from others are left out: a
+The floors are the layers of the contracts in pyproject.toml, those of the core within its wall. Arrows that
+follow from others are left out: a
 room that needs the schema through the questions is drawn with one arrow, to the questions.
 """
 
@@ -18,7 +19,9 @@ WIDTH, HEIGHT, GAP, FLOOR, MARGIN = 104, 30, 14, 74, 20
 def read_floors() -> list[list[str]]:
     """The rooms of every layer, from the top down."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (layers,) = (each["layers"] for each in contracts if each["type"] == "layers")
+    house, core = (each["layers"] for each in contracts if each["type"] == "layers")
+    place = house.index("core")
+    layers = [*house[:place], *core, *house[place + 1 :]]
     return [[room.strip() for room in layer.split("|")] for layer in layers]
 
 
@@ -27,12 +30,18 @@ def find_needs() -> dict[str, set[str]]:
     graph = grimp.build_graph("sfumato", cache_dir=None)
     needs: dict[str, set[str]] = {}
     for module in graph.modules - {"sfumato"}:
-        room = module.split(".")[1]
-        found = {
-            each.split(".")[1] for each in graph.find_modules_directly_imported_by(module) if "." in each
-        }
-        needs[room] = needs.get(room, set()) | found - {room}
+        room = _room(module)
+        found = {_room(each) for each in graph.find_modules_directly_imported_by(module) if "." in each}
+        found -= {"core"}
+        if room != "core":
+            needs[room] = needs.get(room, set()) | found - {room}
     return needs
+
+
+def _room(module: str) -> str:
+    """The room of a module: of the core, the room within."""
+    parts = module.split(".")
+    return parts[2] if parts[1] == "core" and len(parts) > 2 else parts[1]
 
 
 def reduce_needs(needs: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -58,6 +67,12 @@ def draw_rooms() -> str:
             (left, top), (under, below) = places[room], places[other]
             start, stop = f"{left + WIDTH / 2:g} {top + HEIGHT}", f"{under + WIDTH / 2:g} {below}"
             lines.append(f'<path d="M{start} L{stop}" marker-end="url(#tip)"/>')
+    top, below = (places[name][1] for name in ("door", "errors"))
+    wall = (
+        f'<rect x="{MARGIN / 2:g}" y="{top - GAP:g}" width="{width - MARGIN}" rx="8" '
+        f'height="{below - top + HEIGHT + 2 * GAP:g}" class="core"/>'
+        f'<text x="{2 * MARGIN + 8}" y="{top + 4:g}">core</text>'
+    )
     boxes = [
         f'<rect x="{left:g}" y="{top}" width="{WIDTH}" height="{HEIGHT}" rx="5" class="{_kind(room)}"/>'
         f'<text x="{left + WIDTH / 2:g}" y="{top + 20}">{escape(room)}</text>'
@@ -68,20 +83,21 @@ def draw_rooms() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'aria-label="Which room of the code needs which">\n'
         "<style>text{font:13px sans-serif;text-anchor:middle;fill:#222}path{stroke:#999;fill:none}"
-        "rect{fill:#f4f1ea;stroke:#8a8170}.private{fill:#f6d5c9;stroke:#b2533a}.door{fill:#f3e3a8;stroke:#9a7b10}"
+        "rect{fill:#f4f1ea;stroke:#8a8170}.private{fill:#f6d5c9;stroke:#b2533a}.door{fill:#f3e3a8;stroke:#9a7b10}.core{fill:#eef3ee;stroke:#4a7a4a}"
         "</style>\n"
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="6" markerHeight="6" '
         'orient="auto"><path d="M0 0 L8 4 L0 8 z" style="fill:#999;stroke:none"/></marker></defs>\n'
         f'<rect width="{width}" height="{height}" style="fill:#fff;stroke:none"/>\n'
-        + "\n".join([*lines, *boxes])
+        + "\n".join([wall, *lines, *boxes])
         + "\n</svg>\n"
     )
 
 
 def _kind(room: str) -> str:
-    if room == "curator":
+    if room == "door":
         return "door"
-    return "private" if room in {"anonymity", "attack", "audit", "engines", "metrics"} else "public"
+    private = {"anonymity", "attack", "audit", "drafts", "engine", "metrics", "servers", "statements"}
+    return "private" if room in private else "public"
 
 
 if __name__ == "__main__":

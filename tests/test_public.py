@@ -78,7 +78,7 @@ METHODS = {
         "learn": "recipe epsilon delta out",
         "budget": "",
     },
-    ("sfumato.sql", "Answer"): {"to_arrow": "", "to_pandas": ""},
+    ("sfumato.sql.finish", "Answer"): {"to_arrow": "", "to_pandas": ""},
 }
 
 

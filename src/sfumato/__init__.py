@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sfumato import servers as _servers  # noqa: F401 - lets ledgers be in PostgreSQL
 from sfumato._version import __version__
 from sfumato.core.errors import (
     BudgetExceeded,
@@ -56,13 +57,13 @@ __all__ = [
 # Heavy parts are imported when they are first named, so that `import sfumato` costs little.
 _HOMES = {
     "Curator": ("sfumato.curator", "Curator"),
-    "Release": ("sfumato.release", "Release"),
+    "Release": ("sfumato.release.release", "Release"),
     "from_frame": ("sfumato.curator.frame", "open_frame"),
     "learn": ("sfumato.learn", None),
     "open": ("sfumato.curator", "open_project"),
     "open_release": ("sfumato.release.ask", "open_model"),
     "recipes": ("sfumato.recipes", None),
-    "verify": ("sfumato.release", "verify"),
+    "verify": ("sfumato.release.verification", "verify"),
 }
 
 

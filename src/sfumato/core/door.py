@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato import noise as system_noise
+from sfumato.core import noise as system_noise
 from sfumato.core.cost.budget import describe_charge, describe_costs, read_epsilon
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.engine.opening import check_whole

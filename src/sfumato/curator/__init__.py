@@ -26,6 +26,7 @@ from sfumato.core.ledger.store import find_store, locate_ledger
 from sfumato.core.questions.choices import check_question
 from sfumato.core.questions.measurement import request_cost, request_grid, request_size
 from sfumato.curator.notes import list_notes
+from sfumato.pages.notebook import render_budget
 from sfumato.pages.progress import show_stages
 from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
 from sfumato.recipes.files import read_recipe
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from sfumato.sql.settle import Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
+
+
+BudgetReport._repr_html_ = render_budget  # type: ignore[attr-defined]  # the core draws no pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,6 +436,8 @@ class Curator:
         `table` may also be a recipe file: then it tells how many records count in all columns that this asks
         about. Nothing is charged, and nothing of it may be published: it is not private.
         """
+        from sfumato.drafts.examine import examine_source
+
         if table in self._project.tables or not table.endswith(".toml"):
             described = self._project.table(table)
             asked = [name for name, column in described.columns.items() if column.domain is not None]
@@ -440,7 +446,7 @@ class Curator:
             epsilon = 1 if file.epsilons is None else file.epsilons
             plan = self._plan(file.recipe, epsilon=epsilon, delta=file.delta or self._project.delta)
             described, asked = plan.table, [name for name in plan.columns if name in plan.table.columns]
-        return self._engine.examine(described, asked).to_record()
+        return examine_source(self._engine, described, asked).to_record()
 
     def publish_score(
         self,

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sfumato.core.engine.base import check_unit, name_source
 from sfumato.core.engine.encode import (
     connect,
     create_list_type,
     encode_column,
+    hide_failures,
     quote_name,
     quote_text,
     value_column,
@@ -24,12 +26,13 @@ from sfumato.core.engine.encode import (
 from sfumato.core.engine.sealed import clean_batch, clean_schema
 from sfumato.core.facts.column import DATE_FORMATS, Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
-from sfumato.core.facts.table import Table
+from sfumato.core.facts.table import Table, find_place
 
 if TYPE_CHECKING:
     import duckdb
 
     from sfumato.core.engine.base import Fetched
+    from sfumato.core.engine.duckdb import DuckDBEngine
 
 _MANY = 0.05  # of the records: more that are dropped are worth a word
 
@@ -85,6 +88,22 @@ class TableFit:
             "lost": self.lost,
             "columns": [asdict(each) for each in self.columns],
         }
+
+
+def examine_source(engine: DuckDBEngine, table: Table, columns: Sequence[str]) -> TableFit:
+    """How well the description of a table fits its records: exact counts, for its steward alone.
+
+    Counted is also how many have a place in all of `columns`.
+    """
+    described = frozenset(name.lower() for name in table.columns)
+    with engine.snapshot(table):
+        fetched = engine._open(table, described)
+        check_unit(table, fetched.columns, where=name_source(table))
+        with hide_failures(name_source(table)):
+            stored = find_place(table.source) == "file"
+            lines, open_quotes = engine._find(table).count_lines() if stored else (None, 0)
+            found = examine_table(table, fetched, columns)
+            return replace(found, lines=lines, open_quotes=open_quotes)
 
 
 def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> TableFit:

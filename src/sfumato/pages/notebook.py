@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from sfumato.pages.render import render_page
 from sfumato.pages.svg import element
 from sfumato.pages.words import MINUS, NONE, clip_text, plural
+
+if TYPE_CHECKING:
+    from sfumato.core.ledger.report import BudgetReport
 
 MOST_ROWS = 20
 """How many rows of a table a card shows."""
@@ -137,3 +141,24 @@ def _draw_intervals(intervals: Sequence[Sequence[object]]) -> list[Markup]:
         shown = (element("title", label), zero, line, dot)
         pictures.append(element("svg", *shown, width=_WIDTH, height=_HEIGHT, role="img", aria_label=label))
     return pictures
+
+
+def render_budget(report: BudgetReport) -> str:
+    """What is spent and left, and every charge, the last one first."""
+    charges = report.to_record()["charges"][::-1]
+    return render_card(
+        "Budget",
+        facts={"spent": f"epsilon {report.spent} of {report.total}", "left": report.describe_left()},
+        used=float(report.spent / report.total),
+        columns=("entry", "when", "table", "by", "epsilon", "rho"),
+        rows=[
+            (
+                each["sequence"],
+                str(each["recorded_at"])[:16].replace("T", " "),
+                *(each[key] for key in ("table", "by", "epsilon")),
+                f"{float(each['rho']):.3g}",
+            )
+            for each in charges
+        ],
+        count=len(charges),
+    )

@@ -1,31 +1,16 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
-from typing import TYPE_CHECKING
-
-from sfumato._lazy import lend_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfumato.recipes.adaptive import Adaptive, Tree
     from sfumato.recipes.adaptive_grid import AdaptiveGrid
     from sfumato.recipes.additive import Additive
-    from sfumato.recipes.base import (
-        EXTRA_FILES,
-        FILE_KEYS,
-        MOST_ANSWERS,
-        Conversation,
-        Plan,
-        Product,
-        Recipe,
-        find_part,
-        follow_recipe,
-        list_costs,
-        parse_epsilons,
-        refuse_large_answers,
-    )
     from sfumato.recipes.cell_counts import CappedCounts, CellCounts
     from sfumato.recipes.clusters import Clusters
     from sfumato.recipes.field_groups import FieldGroups
-    from sfumato.recipes.files import RecipeFile, parse_recipe, parse_record, read_recipe
+    from sfumato.recipes.files import parse_recipe, read_recipe
     from sfumato.recipes.hierarchy import Hierarchy
     from sfumato.recipes.linear import Linear
     from sfumato.recipes.logistic import Logistic
@@ -37,39 +22,56 @@ if TYPE_CHECKING:
     from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
-    "EXTRA_FILES",
-    "FILE_KEYS",
-    "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
     "Additive",
     "CappedCounts",
     "CellCounts",
     "Clusters",
-    "Conversation",
     "FieldGroups",
     "Hierarchy",
     "Linear",
     "Logistic",
     "Map",
     "Network",
-    "Plan",
-    "Product",
     "Quantiles",
-    "Recipe",
-    "RecipeFile",
     "Related",
     "Running",
     "Tree",
     "UserCounts",
-    "find_part",
-    "follow_recipe",
-    "list_costs",
-    "parse_epsilons",
     "parse_recipe",
-    "parse_record",
     "read_recipe",
-    "refuse_large_answers",
 ]
 
-__getattr__, __dir__ = lend_names(__name__)
+# Each is imported when it is first named, so that a command loads only what it needs.
+_HOMES = {
+    "Adaptive": "adaptive",
+    "AdaptiveGrid": "adaptive_grid",
+    "Additive": "additive",
+    "CappedCounts": "cell_counts",
+    "CellCounts": "cell_counts",
+    "Clusters": "clusters",
+    "FieldGroups": "field_groups",
+    "Hierarchy": "hierarchy",
+    "Linear": "linear",
+    "Logistic": "logistic",
+    "Map": "map",
+    "Network": "network",
+    "Quantiles": "quantiles",
+    "Related": "related",
+    "Running": "running",
+    "Tree": "adaptive",
+    "UserCounts": "user_counts",
+    "parse_recipe": "files",
+    "read_recipe": "files",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

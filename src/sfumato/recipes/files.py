@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ def read_recipe(path: Path | str) -> RecipeFile:
 def find_recipe(kind: str) -> Callable[..., Recipe]:
     """The recipe that files call `kind`, imported when it is asked for."""
     found = RECIPES[kind]
-    recipe: Callable[..., Recipe] = getattr(recipes, found) if isinstance(found, str) else found
+    recipe: Callable[..., Recipe] = (
+        getattr(import_module("sfumato.recipes"), found) if isinstance(found, str) else found
+    )
     return recipe
 
 

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 
 from sfumato.core.engine.base import sign_version
 from sfumato.core.engine.chain import list_chain
-from sfumato.core.engine.duckdb import DuckDBEngine, seal_fetched
+from sfumato.core.engine.duckdb import seal_fetched
 from sfumato.core.engine.encode import connect, hide_failures
 from sfumato.core.engine.opening import is_packed
 from sfumato.core.engine.sealed import Sealed, needed_columns
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.table import PublicTable, Table, cap_records, find_place
+from sfumato.statements.engine import StatementEngine
 
 if TYPE_CHECKING:
     from sfumato.core.engine.base import Fetched, TrueCounts
-    from sfumato.core.engine.counts import ServerEngine
     from sfumato.core.questions.choices import Question
+    from sfumato.servers.engine import ServerEngine
     from sfumato.servers.push.plan import PushedPlan
     from sfumato.sql.plan import QueryPlan
     from sfumato.statements.execute import TrueAggregates
 
-Engine = DuckDBEngine
+Engine = StatementEngine
 """What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
 
 # The engine of a place that is no file, and the package it needs.
@@ -36,7 +37,7 @@ _SERVERS = {
 }
 
 
-class ProjectEngine(DuckDBEngine):
+class ProjectEngine(StatementEngine):
     """The engine of a project: tables in files are counted here, all others on the server that has them.
 
     Statements are aggregated here for all tables: the columns that they name are fetched from servers.

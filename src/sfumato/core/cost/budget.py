@@ -7,12 +7,10 @@ proof is docs/proofs/ledger.md.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
@@ -27,9 +25,6 @@ from sfumato.core.cost.filter import (
 from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.exact import ExactLike, format_exact, format_short, parse_exact, parse_positive
 
-if TYPE_CHECKING:
-    from sfumato.core.ledger.chain import Entry
-
 MANY = 10**6
 """Nobody counts further than this."""
 
@@ -37,7 +32,6 @@ _GRAIN = 10**6
 _STEPS = 1000
 _SELECTION = Fraction(1, 20)  # of delta; benchmarks/premium.py measures what it costs
 _BITS = 2048
-_PARTS = re.compile("([0-9]+)")
 
 
 class Amount(Fraction):
@@ -327,145 +321,6 @@ def describe_charge(budget: Budget, costs: Sequence[Cost]) -> str:
         return describe_costs(costs, budget.delta)
     epsilon = _few_digits(most * (_STEPS - less) / _STEPS, up=True)
     return f"epsilon {epsilon} at delta {format_exact(budget.delta)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReport:
-    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
-
-    `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
-    matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
-    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
-
-    Where charges have windows, all of this is of the period that has least left, among those that are read
-    now; `beside` are the sums of the other ones, and `groups` those of all periods that were ever read.
-    """
-
-    budget: Budget
-    sums: Spent
-    entries: tuple[Entry, ...] = ()
-    head: str = ""
-    beside: tuple[Spent, ...] = ()
-    groups: tuple[tuple[frozenset[str], Spent], ...] = ()
-    total: Amount = field(init=False)
-    spent: Amount = field(init=False)
-    left: Amount = field(init=False)
-    delta: Amount = field(init=False)
-
-    def __post_init__(self) -> None:
-        remaining = left(self.budget, self.sums)
-        object.__setattr__(self, "total", Amount(self.budget.epsilon))
-        object.__setattr__(self, "spent", Amount(self.budget.epsilon - remaining))
-        object.__setattr__(self, "left", remaining)
-        object.__setattr__(self, "delta", Amount(self.budget.delta))
-
-    def admits(self, costs: Iterable[Cost]) -> bool:
-        """Whether `costs` may be charged now, for all periods that are read."""
-        charge = tuple(costs)
-        return all(admits(self.budget, each, charge) for each in (self.sums, *self.beside))
-
-    def list_periods(self) -> list[tuple[str, str, Amount]]:
-        """The periods that were ever read, by first and last of those that have the same left, in order.
-
-        >>> half = add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 2))])
-        >>> groups = ((frozenset(["m1", "m2", "m10"]), half), (frozenset(["m3"]), Spent()))
-        >>> BudgetReport(budget=Budget(1), sums=half, groups=groups).list_periods()
-        [('m1', 'm2', 0.5), ('m3', 'm3', 1), ('m10', 'm10', 0.5)]
-        """
-        # The same charges leave the same, and what they leave takes a search.
-        found: dict[tuple[tuple[Cost, ...], ...], Amount] = {}
-        known = []
-        for names, spent in self.groups:
-            charges = () if spent.trail is None else spent.trail.list_costs()
-            if charges not in found:
-                found[charges] = left(self.budget, spent)
-            known += [(name, found[charges]) for name in names]
-        known.sort(key=lambda each: [(part.isdecimal(), part.zfill(20)) for part in _PARTS.split(each[0])])
-        runs: list[tuple[str, str, Amount]] = []
-        for name, rest in known:
-            if runs and runs[-1][2] == rest:
-                runs[-1] = (runs[-1][0], name, rest)
-            else:
-                runs.append((name, name, rest))
-        return runs
-
-    @property
-    def last(self) -> tuple[Cost, ...]:
-        """The costs of the last charge that has any; empty if there is none."""
-        return next((entry.costs for entry in reversed(self.entries) if entry.costs), ())
-
-    @property
-    def more_like_last(self) -> int | None:
-        """How many more charges like the last one fit, at most a million; None if there is none yet."""
-        return count_more(self.budget, self.sums, self.last) if self.last else None
-
-    def to_record(self) -> dict[str, Any]:
-        """The report as plain text and numbers, with a record of every charge."""
-        charges = []
-        for entry in self.entries:
-            if entry.kind == "charge":
-                spent = add_costs(Spent(), entry.costs)
-                charges.append(
-                    {
-                        "sequence": entry.sequence,
-                        "recorded_at": entry.recorded_at,
-                        "table": entry.table,
-                        "by": entry.subject,
-                        "epsilon": None if spent.epsilon is None else format_exact(spent.epsilon),
-                        "rho": format_exact(spent.rho),
-                    }
-                )
-        return {
-            "total": str(self.total),
-            "delta": str(self.delta),
-            "spent": str(self.spent),
-            "left": str(self.left),
-            "more_like_last": self.more_like_last,
-            **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.groups else {}),
-            "charges": charges,
-        }
-
-    def __repr__(self) -> str:
-        return f"BudgetReport({self.describe_left()})"
-
-    def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import render_card
-
-        charges = self.to_record()["charges"][::-1]
-        return render_card(
-            "Budget",
-            facts={"spent": f"epsilon {self.spent} of {self.total}", "left": self.describe_left()},
-            used=float(self.spent / self.total),
-            columns=("entry", "when", "table", "by", "epsilon", "rho"),
-            rows=[
-                (
-                    each["sequence"],
-                    str(each["recorded_at"])[:16].replace("T", " "),
-                    *(each[key] for key in ("table", "by", "epsilon")),
-                    f"{float(each['rho']):.3g}",
-                )
-                for each in charges
-            ],
-            count=len(charges),
-        )
-
-    def describe_left(self) -> str:
-        """What is left in one line, as pure epsilon and in charges like the last one.
-
-        >>> BudgetReport(budget=Budget(1), sums=Spent()).describe_left()
-        'epsilon 1 of 1 left'
-        """
-        text = f"epsilon {self.left} of {self.total} left"
-        more = self.more_like_last
-        if more is None:
-            return text
-        pure = all(cost.epsilon is not None for cost in self.last)
-        kind = describe_charge(self.budget, self.last)
-        text += "" if pure else " as pure epsilon"
-        if more == 0:
-            return f"{text}, and none like the last one ({kind}) fits"
-        times = f"{more:,}" if more < MANY else f"more than {MANY:,}"
-        return f"{text}, or {times} more like the last one ({kind})"
 
 
 def explain_refusal(

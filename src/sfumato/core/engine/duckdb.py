@@ -7,7 +7,7 @@ bound take the slower road through a window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from sfumato.core.engine.base import (
     TrueCounts,
     all_columns,
     check_columns,
-    check_unit,
     describe_columns,
     described_names,
     name_source,
@@ -47,7 +46,6 @@ from sfumato.core.engine.encode import (
     encode_column,
     escape_pattern,
     hide_failures,
-    quote_name,
     quote_text,
     sql_kind,
     value_list,
@@ -60,31 +58,24 @@ from sfumato.core.engine.residuals import BoundedCodes, sum_residuals
 from sfumato.core.engine.sealed import (
     NUMBER,
     Sealed,
-    clean_column,
-    clean_schema,
     load_sealed,
     needed_columns,
-    register_columns,
     save_sealed,
     seal_table,
 )
 from sfumato.core.engine.source import FileSource, file_facts, find_files, sign_contents
-from sfumato.core.errors import SfumatoError, SourceError, UnsupportedQuery
+from sfumato.core.errors import SourceError
 from sfumato.core.exact import digest
-from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import (
     UNIT,
     PrivacyUnit,
     PublicTable,
     Table,
-    cap_records,
-    find_place,
     table_spec,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from sqlglot import exp
 
     from sfumato.core.engine.counts import Ask, Beside
     from sfumato.core.engine.gradients import TrueRecords
@@ -95,12 +86,8 @@ if TYPE_CHECKING:
     from sfumato.core.questions.outcomes import Outcomes
     from sfumato.core.questions.residuals import Residuals
     from sfumato.core.questions.series import RunningSums
-    from sfumato.drafts.examine import TableFit
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.statements.execute import TrueAggregates
 
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
-_PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _MOST_CHUNKS = 32
 _SEALING = "sealing 2"  # changes with how records are made plain, so that what is kept is made anew
@@ -333,101 +320,6 @@ class DuckDBEngine(PortableEngine):
             return {name: sql_kind(kind) for name, kind, *_ in rows}
         return describe_columns(table, self._open(table, frozenset()).columns, where=name_source(table))
 
-    def column_types(self, table: Table) -> dict[str, pa.DataType]:
-        """The types of the stored columns that a query may name, as statements see them; reads no record."""
-        if table.unit.period is not None:
-            raise UnsupportedQuery(
-                f"table {table.name!r} protects {table.unit.name}, and statements are answered for whole "
-                "individuals only; use a recipe, or describe the table with another unit in another project"
-            )
-        kept = frozenset(name.lower() for name in self.describe(table))
-        schema = clean_schema(self._open(table, kept).schema)
-        return {field.name: field.type for field in schema}
-
-    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
-        """The values of the columns of a public table, of those that have at most a thousand."""
-        labels: dict[str, tuple[Label, ...]] = {}
-        with connect() as connection:
-            scan = self._scan_public(table)
-            for name, kind in self.describe(table).items():
-                if kind in ("integer", "text"):
-                    column = quote_name(name)
-                    distinct = f"SELECT DISTINCT {column} FROM {scan} WHERE {column} IS NOT NULL"
-                    rows = connection.sql(f"{distinct} ORDER BY 1 LIMIT 1001").fetchall()
-                    if 0 < len(rows) <= 1000:
-                        labels[name] = tuple(row[0] if kind == "integer" else str(row[0]) for row in rows)
-        return labels
-
-    def aggregate(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
-    ) -> TrueAggregates:
-        """The exact aggregates of a planned statement, bounded as the plan states.
-
-        Privacy: docs/proofs/sql.md.
-        """
-        from sfumato.statements.execute import count_aggregates
-
-        hidden = hide_failures(f"the tables {', '.join(plan.relation.tables)}")
-        with hidden, connect(plainly=True) as connection:
-            sealed = self._open_tables(connection, plan, tables, rows=True)
-            progress("aggregating")
-            return count_aggregates(connection, plan, sealed)
-
-    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Refuses a statement that could only fail: it is run on sealed tables without a record.
-
-        Nothing of people's records is read, so that whatever happens here may be told.
-        """
-        from sfumato.statements.execute import bind_aggregates, check_constants
-        from sfumato.statements.joins import check_joins
-
-        try:
-            with connect(plainly=True) as connection:
-                sealed = self._open_tables(connection, plan, tables, rows=False)
-                check_constants(connection, plan)
-                check_joins(connection, plan, tables)
-                bind_aggregates(connection, plan, sealed)
-        except SfumatoError:
-            raise
-        except Exception as error:
-            reason = (
-                str(error).splitlines()[0].partition(" Error: ")[2] if isinstance(error, duckdb.Error) else ""
-            )
-            reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
-            raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
-
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
-        """The exact answer to a checked query of public tables; without `rows`, its columns alone."""
-        try:
-            with connect() as connection:
-                for name, table in tables.items():
-                    connection.execute(
-                        f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
-                    )
-                text = tree.sql(dialect="duckdb")
-                return connection.sql(text if rows else f"SELECT * FROM ({text}) LIMIT 0").to_arrow_table()
-        except duckdb.Error as error:
-            raise SourceError(
-                f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
-            ) from None
-
-    def examine(self, table: Table, columns: Sequence[str]) -> TableFit:
-        """How well the description of a table fits its records: exact counts, for its steward alone.
-
-        Counted is also how many have a place in all of `columns`.
-        """
-        from sfumato.drafts.examine import examine_table
-
-        described = frozenset(name.lower() for name in table.columns)
-        with self.snapshot(table):
-            fetched = self._open(table, described)
-            check_unit(table, fetched.columns, where=name_source(table))
-            with hide_failures(name_source(table)):
-                stored = find_place(table.source) == "file"
-                lines, open_quotes = self._find(table).count_lines() if stored else (None, 0)
-                found = examine_table(table, fetched, columns)
-                return replace(found, lines=lines, open_quotes=open_quotes)
-
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it.
 
@@ -541,50 +433,6 @@ class DuckDBEngine(PortableEngine):
     def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         source = self._find(table)
         return source.fetch(needed_columns(table, names, source.columns))
-
-    def _open_tables(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        plan: QueryPlan,
-        tables: Mapping[str, Table | PublicTable],
-        *,
-        rows: bool,
-    ) -> dict[str, Sealed]:
-        """Makes relations of all tables that a plan reads; without `rows`, private ones have no record."""
-        from sfumato.statements.execute import names_in, open_sealed
-
-        names = frozenset(names_in(plan))
-        opened = {}
-        for name in dict.fromkeys(plan.relation.tables):
-            table = tables[name]
-            if isinstance(table, PublicTable):
-                register_columns(connection, name, self._read_public(table))
-                continue
-            if table.unit.private_records:
-                # What was chosen for the statement, which is about the records of this table alone.
-                table = cap_records(table, plan.unit.max_records)
-            sealed = self._seal(table, names) if rows else self._seal_nothing(table, names)
-            open_sealed(connection, plan, table, sealed)
-            opened[name] = sealed
-        return opened
-
-    def _read_public(self, table: PublicTable) -> pa.Table:
-        """The rows of a public table, made plain as records are: what is compared with text is text."""
-        kinds = self.describe(table)
-        with connect() as connection:
-            columns = [
-                f"CAST({quote_name(each)} AS VARCHAR) AS {quote_name(each)}"
-                if kind == "text"
-                else quote_name(each)
-                for each, kind in kinds.items()
-            ]
-            rows = connection.sql(
-                f"SELECT {', '.join(columns)} FROM {self._scan_public(table)}"
-            ).to_arrow_table()
-        cleaned = {
-            name: clean_column(rows[name].combine_chunks(), limit=_PUBLIC_TEXT) for name in rows.column_names
-        }
-        return pa.table(cleaned)
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)

@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sfumato.core.errors import Conflict, LedgerError
 from sfumato.core.exact import canonical_json
@@ -30,9 +30,6 @@ if sys.platform != "win32":
     import fcntl
 
 from collections.abc import Callable, Iterator
-
-if TYPE_CHECKING:
-    from sfumato.servers.ledger import PostgresStore
 
 Row = tuple[object, ...]
 
@@ -72,16 +69,50 @@ _Given = ParamSpec("_Given")
 _Got = TypeVar("_Got")
 
 
-def find_store(place: str | os.PathLike[str]) -> FileStore | PostgresStore:
+class Store(Protocol):
+    """Where a ledger is kept."""
+
+    @property
+    def place(self) -> Path | str:
+        """A path, or a URL without a password."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def exists(self, *, timeout: float) -> bool:
+        """Whether anything is there, a whole ledger or not."""
+
+    def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
+        """Writes a complete new store, or leaves the one that is already there."""
+
+    def lock_question(self, key: int, *, timeout: float) -> AbstractContextManager[None]:
+        """Locks one question against all others who ask it."""
+
+    def open(
+        self, *, timeout: float, write: bool, read_only: bool = False
+    ) -> AbstractContextManager[Session]:
+        """One transaction."""
+
+
+_SERVERS: list[Callable[[str], Store]] = []
+
+
+def register_server(locate: Callable[[str], Store]) -> None:
+    """Lets `find_store` give what `locate` makes of a URL; the core itself knows files alone."""
+    _SERVERS[:] = [locate]
+
+
+def find_store(place: str | os.PathLike[str]) -> Store:
     """The store at a path or at a URL `postgresql://`. Nothing is opened yet.
 
     >>> find_store("postgresql://db.example.org/privacy?schema=team").name
     'postgresql://db.example.org/privacy?schema=team'
     """
     if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
-        from sfumato.servers.ledger import locate_store
-
-        return locate_store(place)
+        if _SERVERS:
+            return _SERVERS[-1](place)
+        raise LedgerError("a ledger in PostgreSQL needs the room of servers: import sfumato.servers")
     if isinstance(place, str) and _URL.match(place):
         raise LedgerError(
             "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"

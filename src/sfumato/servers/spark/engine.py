@@ -35,7 +35,6 @@ from sfumato.core.engine.base import (
 from sfumato.core.engine.counts import (
     Ask,
     Beside,
-    ServerEngine,
     bounded_query,
     collect_cells,
     number_table,
@@ -44,6 +43,7 @@ from sfumato.core.engine.counts import (
 from sfumato.core.engine.parts import encoded_columns
 from sfumato.core.engine.source import Stored, describe_stored
 from sfumato.core.errors import SourceError
+from sfumato.servers.engine import ServerEngine
 from sfumato.servers.push.plan import (
     add_aggregates,
     aggregate_queries,
