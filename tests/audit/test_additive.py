@@ -16,9 +16,9 @@ import pytest
 
 from sfumato.accounting import mu_to_delta
 from sfumato.core.engine import residuals as engine_residuals
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import (
     Measurement,
     request_cost,
@@ -28,10 +28,10 @@ from sfumato.core.questions.measurement import (
 )
 from sfumato.core.questions.residuals import Residuals
 from sfumato.models import terms
-from sfumato.noise import add_noise
 from sfumato.recipes import Additive
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.selection import RemainingBudget
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, "xyz"[place % 3], place % 7) for place in range(300)]
@@ -73,7 +73,7 @@ class Neighbours:
             ]
             (folder / str(place)).mkdir()
             pq.write_table(pa.table(arrays, ["p", "a", "b", "t"]), folder / str(place) / "t.parquet")
-            self.engines[name] = DuckDBEngine(folder / str(place))
+            self.engines[name] = StatementEngine(folder / str(place))
 
     def count(self, name, question):
         (counts,) = self.engines[name].count(self.table, (question,), progress=lambda _: None)

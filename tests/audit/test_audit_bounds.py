@@ -21,7 +21,7 @@ from sfumato.audit.bounds import (
 )
 from sfumato.audit.layers import fit_law
 from sfumato.core.errors import AuditError
-from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
+from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace
 
 
 @given(st.integers(1, 2_000_000), st.floats(0, 1), st.sampled_from([0.05, 0.025, 1e-6]))

@@ -13,7 +13,7 @@ from sfumato.audit.blackbox import observe, stack_observations
 from sfumato.audit.callables import ProcessRunner, convert_table, list_pairs
 from sfumato.audit.specimens import SPECIMENS, half_scale, syncity_as_written
 from sfumato.core.errors import SourceError
-from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
+from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
 
 SURE = 1 - 1e-6
 RUNS = {

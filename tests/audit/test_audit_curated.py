@@ -242,7 +242,7 @@ def test_an_output_that_looks_past_the_noise_is_caught(project, monkeypatch):
 
 
 def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
-    original = engine_module.DuckDBEngine.count
+    original = engine_module.StatementEngine.count
 
     def fail(self, table, marginals, **options):
         counts = original(self, table, marginals, **options)
@@ -251,19 +251,19 @@ def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
             raise sf.SourceError(message)
         return counts
 
-    monkeypatch.setattr(engine_module.DuckDBEngine, "count", fail)
+    monkeypatch.setattr(engine_module.StatementEngine, "count", fail)
     assert "an error depends on the records" in catch(COUNTS, project())
 
 
 def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
-    original = engine_module.DuckDBEngine.count
+    original = engine_module.StatementEngine.count
 
     def tell(self, table, questions, *, progress):
         counts = original(self, table, questions, progress=progress)
         progress(f"{int(counts[0].true_values.sum())} records read")
         return counts
 
-    monkeypatch.setattr(engine_module.DuckDBEngine, "count", tell)
+    monkeypatch.setattr(engine_module.StatementEngine, "count", tell)
     assert "the progress messages depend" in catch(COUNTS, project())
 
 
@@ -299,7 +299,7 @@ def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
 @pytest.mark.statistical
 def test_noise_of_another_law_is_caught(project, monkeypatch):
     def narrow(values, *, kind, scale):
-        from sfumato.noise import add_noise
+        from sfumato.core.noise import add_noise
 
         return add_noise(values, kind=kind, scale=Fraction(scale) / 2)
 
@@ -311,7 +311,7 @@ def test_noise_of_another_law_is_caught(project, monkeypatch):
 @pytest.mark.slow
 def test_the_same_noise_twice_is_caught(project, monkeypatch):
     monkeypatch.setattr(
-        "sfumato.noise.add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
+        "sfumato.core.noise.add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
     )
     result = audit(COUNTS, project=project(max_records=9), epsilon=1, effort="fast", confidence=SURE)
     assert any("seed" in each.text for each in result.findings if each.violated)

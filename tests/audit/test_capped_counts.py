@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sfumato.noise
+import sfumato.core.noise
 from helpers.asking import cells, converse
 from sfumato.accounting import Cost
 from sfumato.core.engine import counts
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import cap_records, parse_table
+from sfumato.core.noise import add_noise, exponential_choice
 from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.counts import CappedMarginal
 from sfumato.core.questions.measurement import Request
-from sfumato.noise import add_noise, exponential_choice
 from sfumato.recipes import CappedCounts
 from sfumato.recipes.base import Plan, Product
+from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -76,7 +76,7 @@ def write(folder, records):
         }
     )
     pq.write_table(table, folder / "t.parquet")
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)
 
 
 def run(folder, table, records, recipe=RECIPE, plan=None):
@@ -100,8 +100,8 @@ def record(folder, table, records, monkeypatch, *, index=2):
         return values.copy()
 
     with monkeypatch.context() as patch:
-        patch.setattr("sfumato.noise.exponential_choice", choose)
-        patch.setattr("sfumato.noise.add_noise", noise)
+        patch.setattr("sfumato.core.noise.exponential_choice", choose)
+        patch.setattr("sfumato.core.noise.add_noise", noise)
         run(folder, table, records)
     return seen
 
@@ -236,7 +236,7 @@ def test_more_records_than_the_table_counts_buy_no_less_noise(tmp_path, monkeypa
     )
     seen = []
     monkeypatch.setattr(
-        "sfumato.noise.add_noise", lambda values, *, kind, scale: seen.append(values) or values.copy()
+        "sfumato.core.noise.add_noise", lambda values, *, kind, scale: seen.append(values) or values.copy()
     )
     for records in (CROWD + HEAVY, CROWD):
         run(tmp_path, table, records, plan=plan_of(table, ask))
@@ -264,11 +264,11 @@ def draw_counts(folder, table, records, runs, *, bound, factor=1):
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(
-            "sfumato.noise.add_noise",
+            "sfumato.core.noise.add_noise",
             lambda values, *, kind, scale: add_noise(values, kind=kind, scale=scale * factor),
         )
         (capped,) = engine.count(cap_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
-        drawn = [conversation._add_noise(ask, capped, sfumato.noise).noisy_values for _ in range(runs)]
+        drawn = [conversation._add_noise(ask, capped, sfumato.core.noise).noisy_values for _ in range(runs)]
     return np.stack(drawn), capped.true_values, ask.scale
 
 
@@ -351,10 +351,11 @@ def test_conversations_choose_by_the_scores_they_record(tmp_path, monkeypatch):
     choice, _ = RECIPE._first_asks(table, EPSILON, "")
     runs = 4000
     plan = RECIPE.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
-    (lost,) = DuckDBEngine(tmp_path).count(table, (choice,), progress=lambda _: None)
-    with converse(plan, DuckDBEngine(tmp_path)) as conversation:
+    (lost,) = StatementEngine(tmp_path).count(table, (choice,), progress=lambda _: None)
+    with converse(plan, StatementEngine(tmp_path)) as conversation:
         chosen = [
-            conversation._choose(choice, {(None, choice): lost}, sfumato.noise).index for _ in range(runs)
+            conversation._choose(choice, {(None, choice): lost}, sfumato.core.noise).index
+            for _ in range(runs)
         ]
     shares = np.bincount(chosen, minlength=MAX_RECORDS) / runs
     # 5.5 standard errors: for the six together, less than one false alarm in a million.

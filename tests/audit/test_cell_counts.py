@@ -17,7 +17,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.core.engine import duckdb as engine_module
-from sfumato.noise import add_noise
+from sfumato.core.noise import add_noise
 
 MAX_RECORDS = 4
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
@@ -83,7 +83,7 @@ class Bench:
             return values
 
         with self.monkeypatch.context() as patch:
-            patch.setattr("sfumato.noise.add_noise", stand_in)
+            patch.setattr("sfumato.core.noise.add_noise", stand_in)
             release = self.release(records, **options)
         return seen, release
 

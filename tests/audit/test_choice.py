@@ -16,13 +16,13 @@ import pytest
 
 from helpers.asking import converse
 from sfumato.accounting import Cost
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import exponential_choice
 from sfumato.core.questions import choices
 from sfumato.core.questions.choices import Candidate, Choice, Chosen
 from sfumato.core.questions.counts import Queries
-from sfumato.noise import exponential_choice
 from sfumato.recipes.base import Plan, Product
+from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 4
 EPSILON = Fraction(1)
@@ -110,7 +110,7 @@ def write(folder, records):
         }
     )
     pq.write_table(table, folder / "t.parquet")
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)
 
 
 def run(folder, table, records, gaps):
@@ -139,7 +139,7 @@ def record(folder, table, records, gaps, monkeypatch):
         return np.zeros(1, np.int64)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sfumato.noise.exponential_choice", stand_in)
+        patch.setattr("sfumato.core.noise.exponential_choice", stand_in)
         run(folder, table, records, gaps)
     (found,) = seen
     return found

@@ -373,7 +373,7 @@ class Bench:
 
         with self.monkeypatch.context() as patch:
             patch.setattr(statements, "_add_noise", keep)
-            patch.setattr("sfumato.noise.exponential_choice", choice)
+            patch.setattr("sfumato.core.noise.exponential_choice", choice)
             sf.open(self.folder / "sfumato.toml").sql(statement)
         (plan,) = plans
         costs = [cost for cost in plan.costs if cost.kind == "exponential"]

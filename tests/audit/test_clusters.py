@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.engine import moments as engine_moments
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_cost, request_grid, request_sensitivity
-from sfumato.noise import add_noise
 from sfumato.recipes import Clusters
 from sfumato.recipes import clusters as module
 from sfumato.recipes.base import follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, place % 7) for place in range(60)]
@@ -41,7 +41,7 @@ def count(folder, records, table, question):
     kinds = (pa.string(), pa.float64(), pa.int64())
     arrays = [pa.array(each, kind) for each, kind in zip(zip(*records, strict=True), kinds, strict=True)]
     pq.write_table(pa.table(arrays, ["p", "a", "b"]), folder / "t.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, (question,), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, (question,), progress=lambda _: None)
     return counts.true_values.astype(object)
 
 

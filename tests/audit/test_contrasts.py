@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.inference import Domain
-from sfumato.noise import add_noise
 from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.selection import Compression, calibrate
+from sfumato.statements.engine import StatementEngine
 
 SIZES = {"a": 2, "b": 3}
 EVES = {
@@ -57,7 +57,7 @@ def find_contrasts(folder, table, request):
         kinds = (pa.string(), pa.int64(), pa.int64())
         values = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
         pq.write_table(pa.table(dict(zip(("p", "a", "b"), values, strict=True))), folder / "t.parquet")
-        (counts,) = DuckDBEngine(folder).count(table, (Marginal(("a", "b")),), progress=lambda _: None)
+        (counts,) = StatementEngine(folder).count(table, (Marginal(("a", "b")),), progress=lambda _: None)
         found[name] = request.queries.apply(counts.true_values)
     return found
 

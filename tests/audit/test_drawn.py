@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sfumato.noise
+import sfumato.core.noise
 from helpers.drawn import find_miscount, find_overdraft, watch_draws
 from helpers.exact import RECIPES, Exact
 from sfumato.accounting import Cost
@@ -198,7 +198,7 @@ def test_a_sample_twice_as_large_as_was_charged_is_caught(fresh, monkeypatch):
 
 def test_noise_before_any_charge_is_caught():
     with watch_draws(), pytest.raises(AssertionError, match="before anything is charged"):
-        sfumato.noise.add_noise(np.zeros(3, np.int64), kind="laplace", scale=Fraction(1))
+        sfumato.core.noise.add_noise(np.zeros(3, np.int64), kind="laplace", scale=Fraction(1))
 
 
 def test_kind_scale_number_and_sample_are_compared():

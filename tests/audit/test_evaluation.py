@@ -18,14 +18,14 @@ import pytest
 from helpers.asking import answer_zeros
 from sfumato.accounting import mu_to_delta
 from sfumato.core.engine import duckdb
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, request_grid
-from sfumato.noise import add_noise
 from sfumato.recipes import Additive, Linear, Logistic, evaluation
 from sfumato.recipes.base import find_part, follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 random = np.random.default_rng(12)
@@ -60,7 +60,7 @@ class Watched:
             *(pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)),
         ]
         pq.write_table(pa.table(arrays, ["p", "a", "b", "t"]), folder / "t.parquet")
-        self.engine, self.plan = DuckDBEngine(folder), plan
+        self.engine, self.plan = StatementEngine(folder), plan
         self.tables = {part: replace(plan.table, part=part) for part in (None, *plan.parts)}
 
     def read(self, ask):

@@ -19,14 +19,14 @@ from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Cost
 from sfumato.core.engine import duckdb as engine_module
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_sparse_noise
 from sfumato.core.questions.counts import OccupiedCells
 from sfumato.core.questions.measurement import Measurement, Request
-from sfumato.noise import add_sparse_noise
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.recipes.base import Plan, Product
 from sfumato.release.files import pack_measurements
+from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 4
 EPSILON = Fraction(7, 10)
@@ -95,8 +95,8 @@ class Bench:
             return cells[values >= threshold].copy(), values[values >= threshold].copy()
 
         with self.monkeypatch.context() as patch:
-            patch.setattr("sfumato.noise.add_noise", dense)
-            patch.setattr("sfumato.noise.add_sparse_noise", sparse)
+            patch.setattr("sfumato.core.noise.add_noise", dense)
+            patch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
             release = sf.open(self.folder / "sfumato.toml").release(recipe, epsilon=EPSILON)
         return seen, release
 
@@ -157,7 +157,7 @@ def test_groups_that_hold_all_integers_are_audited_too(tmp_path, monkeypatch):
         seen.append((dict(zip(cells.tolist(), values.tolist(), strict=True)), scale))
         return cells[:0].copy(), values[:0].copy()
 
-    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
     recipe = FieldGroups(table="t", groups=[[f"c{place}" for place in range(6)]], rows=1)
     for people in (["ana"] * 9 + ["ben"], ["ben"]):
         columns = {f"c{place}": pa.array([10**12 - i for i in range(len(people))]) for place in range(6)}
@@ -235,8 +235,8 @@ def test_a_kept_answer_in_which_nothing_passed_is_not_drawn_again(tmp_path, monk
         drawn.append(scale)
         return empty.copy(), empty.copy()
 
-    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
-    engine = DuckDBEngine(tmp_path)
+    monkeypatch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
+    engine = StatementEngine(tmp_path)
     with converse(plan, engine, kept=pack_measurements(kept)) as conversation:
         conversation.run()
     assert len(drawn) == 3 - answered

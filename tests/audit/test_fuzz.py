@@ -47,10 +47,10 @@ def test_control_half_the_noise_is_noticed(monkeypatch):
 
 @pytest.mark.slow
 def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
-    from sfumato.core.engine.duckdb import DuckDBEngine
     from sfumato.core.errors import SourceError
+    from sfumato.statements.engine import StatementEngine
 
-    original = DuckDBEngine.aggregate
+    original = StatementEngine.aggregate
 
     def fail_for_some(self, plan, tables, **options):
         found = original(self, plan, tables, **options)
@@ -58,7 +58,7 @@ def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
             raise SourceError("an odd number")
         return found
 
-    monkeypatch.setattr(DuckDBEngine, "aggregate", fail_for_some)
+    monkeypatch.setattr(StatementEngine, "aggregate", fail_for_some)
     message = "the outcome depends on the records"
     assert any(message in fault.what for fault in fuzz.run_cases(100, seed="odd", broken=0))
 

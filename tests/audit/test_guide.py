@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
-from sfumato.noise import add_noise
 from sfumato.recipes.selection import calibrate
+from sfumato.statements.engine import StatementEngine
 
 SIGNS = Queries(
     cells=9,
@@ -53,7 +53,7 @@ def add_up(folder, table, eve):
     kinds = (pa.string(), pa.int64(), pa.int64())
     values = [pa.array(each, kind) for each, kind in zip(arrays, kinds, strict=True)]
     pq.write_table(pa.table(dict(zip(("p", "a", "b"), values, strict=True))), folder / "t.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, (Marginal(("a", "b")),), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, (Marginal(("a", "b")),), progress=lambda _: None)
     return int(SIGNS.apply(counts.true_values)[0])
 
 

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import request_sensitivity
-from sfumato.noise import add_noise
 from sfumato.recipes import Hierarchy
 from sfumato.recipes.base import follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 TREE = [["a", "above"], *([place, f"n{place % 3}"] for place in range(12))]
@@ -44,7 +44,7 @@ def count(folder, records, table, requests):
     arrays = [pa.array(each, kind) for each, kind in zip(zip(*records, strict=True), kinds, strict=True)]
     pq.write_table(pa.table(arrays, ["p", "a", "g"]), folder / "t.parquet")
     asked = tuple(each.counted for each in requests)
-    return [each.true_values for each in DuckDBEngine(folder).count(table, asked, progress=lambda _: None)]
+    return [each.true_values for each in StatementEngine(folder).count(table, asked, progress=lambda _: None)]
 
 
 def plan_for(neighbours, bounding="truncate", noise="auto"):

@@ -16,15 +16,15 @@ import pytest
 
 from helpers.asking import answer_zeros
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
 from sfumato.models import design as model_design
-from sfumato.noise import add_noise
 from sfumato.recipes import Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
 from sfumato.recipes.base import follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 11, "xy"[place % 2], place % 7) for place in range(60)]
@@ -53,7 +53,7 @@ def count(folder, records, table, question):
     kinds = (pa.string(), pa.float64(), pa.string(), pa.int64())
     arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
     pq.write_table(pa.table(arrays, ["p", "a", "b", "t"]), folder / "t.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, (question,), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, (question,), progress=lambda _: None)
     return counts.true_values.astype(object)
 
 

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.asking import converse
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import CappedMarginal, Queries
 from sfumato.recipes import Map
 from sfumato.recipes import map as map_module
+from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -85,9 +85,9 @@ def record(folder, table, records, monkeypatch, *, index=2):
         folder / "t.parquet",
     )
     plan = RECIPE.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
-    with monkeypatch.context() as patch, converse(plan, DuckDBEngine(folder)) as conversation:
-        patch.setattr("sfumato.noise.exponential_choice", choose)
-        patch.setattr("sfumato.noise.add_noise", noise)
+    with monkeypatch.context() as patch, converse(plan, StatementEngine(folder)) as conversation:
+        patch.setattr("sfumato.core.noise.exponential_choice", choose)
+        patch.setattr("sfumato.core.noise.add_noise", noise)
         conversation.run()
     return seen
 

@@ -12,17 +12,16 @@ import pytest
 from helpers.cli import invoke
 from sfumato.accounting import Budget, Spent, admits
 from sfumato.audit.noise_off import RecordingNoise
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.gradients import TrueRecords
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.noise import choice
+from sfumato.core.noise import choice, poisson_sample
 from sfumato.core.questions.gradients import GRADIENT_GRID, Gradients
 from sfumato.core.questions.measurement import Measurement, request_grid, request_sensitivity, request_size
-from sfumato.noise import poisson_sample
 from sfumato.recipes import Network
 from sfumato.recipes import network as network_recipe
 from sfumato.recipes.base import follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**5)
 CROWD = [(f"c{place}", place % 11, "xy"[place % 2], place % 3) for place in range(40)]
@@ -48,7 +47,7 @@ def answers(folder, table, records):
     kinds = (pa.string(), pa.float64(), pa.string(), pa.int64())
     columns = [pa.array(each, kind) for each, kind in zip(zip(*records, strict=True), kinds, strict=True)]
     pq.write_table(pa.table(columns, ["p", "a", "b", "t"]), folder / "t.parquet")
-    engine, found = DuckDBEngine(folder), []
+    engine, found = StatementEngine(folder), []
     recipe = RECIPE if table.unit.neighbours == "add-remove" else replace(RECIPE, sampling=None)
     plan = recipe.plan(table, epsilons=(Fraction(2),), delta=DELTA)
 

@@ -15,13 +15,13 @@ import pytest
 
 from sfumato.accounting import discrete_gaussian_sigma, mu_to_epsilon
 from sfumato.core.engine import counts
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.exact import parse_exact
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
 from sfumato.core.questions.measurement import Request, request_cost, request_sensitivity
-from sfumato.noise import add_noise
+from sfumato.statements.engine import StatementEngine
 
 NORM = Fraction(7, 2)
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
@@ -86,7 +86,7 @@ def write(folder, records):
         }
     )
     pq.write_table(table, folder / "t.parquet")
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)
 
 
 def answer(folder, records, request):

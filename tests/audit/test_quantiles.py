@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
-from sfumato.noise import add_noise
 from sfumato.recipes import Quantiles
 from sfumato.recipes import quantiles as module
 from sfumato.recipes.base import follow_recipe
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 CROWD = [(f"c{place}", place % 64, "xy"[place % 2]) for place in range(90)]
@@ -43,7 +43,7 @@ def count(folder, records, table, requests):
         for each, kind in zip(zip(*records, strict=True), (pa.string(), pa.int64(), pa.string()), strict=True)
     ]
     pq.write_table(pa.table(arrays, ["p", "a", "g"]), folder / "t.parquet")
-    counts = DuckDBEngine(folder).count(
+    counts = StatementEngine(folder).count(
         table, tuple(each.counted for each in requests), progress=lambda _: None
     )
     return [each.true_values.astype(np.int64) for each in counts]

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
-from sfumato.noise import add_noise
 from sfumato.recipes import Related
 from sfumato.recipes.selection import calibrate
+from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 HOMES = {f"h{place}": [(place % 3,)] for place in range(20)}
@@ -65,7 +65,7 @@ def count(folder, eve, table, columns):
         pa.array([row[at] for rows in people.values() for row in rows], pa.int64()) for at in (0, 1)
     )
     pq.write_table(pa.table({"home": names, "line": lines, "age": ages}), folder / "people.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, (Marginal(columns),), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, (Marginal(columns),), progress=lambda _: None)
     return counts.true_values.astype(object)
 
 

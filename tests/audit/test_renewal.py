@@ -15,10 +15,10 @@ import pytest
 import sfumato as sf
 from sfumato.core.cost.parallel import SpentByPeriod
 from sfumato.core.engine import sealed
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, OccupiedCells
 from sfumato.recipes import CellCounts
+from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]
@@ -52,7 +52,7 @@ def lay_out(folder, first, last, *, start=1, end=6, bounding="truncate"):
 
 
 def count(folder, table, source, *questions):
-    found = DuckDBEngine(folder).count(
+    found = StatementEngine(folder).count(
         replace(table, source=source), questions or (Marginal(("ward",)),), progress=lambda _: None
     )
     return [each.true_values.tolist() for each in found]

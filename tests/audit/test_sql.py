@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from sfumato.accounting import Allowance
 from sfumato.core.errors import ChargeKept
 from sfumato.curator import draws, statements
@@ -272,11 +272,11 @@ class Bench:
 
         answered = []
         with self.monkeypatch.context() as patch:
-            patch.setattr("sfumato.noise.add_noise", add_noise)
-            patch.setattr("sfumato.noise.exponential_choice", exponential_choice)
+            patch.setattr("sfumato.core.noise.add_noise", add_noise)
+            patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
             for plan in plans:
                 true_aggregates = curator._engine.aggregate(plan, tables, progress=lambda _: None)
-                statements._add_noise(plan, true_aggregates, sfumato.noise)
+                statements._add_noise(plan, true_aggregates, sfumato.core.noise)
                 answered.append((plan, true_aggregates))
         return answered, requests
 

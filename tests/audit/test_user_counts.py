@@ -19,11 +19,11 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.core.engine import bounded
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions import measurement as measurement_module
 from sfumato.core.questions.measurement import Measurement, request_cost
-from sfumato.noise import add_noise
+from sfumato.statements.engine import StatementEngine
 
 MAX_CELLS = 4
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
@@ -83,7 +83,7 @@ class Bench:
             return values.copy()
 
         with self.monkeypatch.context() as patch:
-            patch.setattr("sfumato.noise.add_noise", stand_in)
+            patch.setattr("sfumato.core.noise.add_noise", stand_in)
             return seen, self.release(records, **options)
 
 
@@ -257,7 +257,7 @@ def test_the_write_up_s_calibration_costs_twenty_times_what_it_claims(tmp_path):
     for records in ([*crowd, *(("somebody", c) for c in range(20))], crowd):
         people, cells = zip(*records, strict=True)
         pq.write_table(pa.table({"p": people, "c": cells}), tmp_path / "t.parquet")
-        counted = DuckDBEngine(tmp_path).count(table, (request.counted,), progress=lambda _: None)[0]
+        counted = StatementEngine(tmp_path).count(table, (request.counted,), progress=lambda _: None)[0]
         vectors.append(counted.true_values)
     moved = vectors[0] - vectors[1]
     claimed = specimen.specimen_cost(table, Fraction(1))

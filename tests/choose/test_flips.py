@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.core.noise import choice
+from sfumato.core.noise import choice, exponential_index, laplace_max_index, permute_and_flip_index
 from sfumato.core.noise.choice import _draw_below, _flip, _largest, _permute_and_flip
-from sfumato.noise import exponential_index, laplace_max_index, permute_and_flip_index
 
 WORD = 1 << 64
 DIGITS = Context(prec=200)

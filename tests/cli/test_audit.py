@@ -9,7 +9,7 @@ from helpers.cli import invoke
 from sfumato.audit import AuditError
 
 FILE = """
-from sfumato.noise import discrete_laplace
+from sfumato.core.noise import discrete_laplace
 def count(table):
     return table.num_rows
 def noisy(rows):

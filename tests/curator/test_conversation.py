@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from helpers.asking import converse
 from sfumato.accounting import Cost, Spent, add_costs
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import ChargeKept
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
@@ -28,6 +27,7 @@ from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes.base import Plan, Product, follow_recipe
 from sfumato.release.files import append_answers
+from sfumato.statements.engine import StatementEngine
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -120,7 +120,7 @@ def test_a_recipe_that_breaks_its_plan_is_refused(project, probe, monkeypatch, m
     def first_of_two(scores, *, rate):
         return np.array([0])
 
-    monkeypatch.setattr("sfumato.noise.exponential_choice", first_of_two)
+    monkeypatch.setattr("sfumato.core.noise.exponential_choice", first_of_two)
     with pytest.raises(sf.RecipeError, match=words):
         sf.open(project).release(probe.Probe(table="t", mode=mode), epsilon=1)
     assert spent(project) == 1, "the charge is kept"
@@ -128,13 +128,13 @@ def test_a_recipe_that_breaks_its_plan_is_refused(project, probe, monkeypatch, m
 
 def test_a_refused_batch_draws_no_noise(project, probe, monkeypatch):
     drawn = []
-    original = sfumato.noise.add_noise
+    original = sfumato.core.noise.add_noise
 
     def count_draws(values, **options):
         drawn.append(values.size)
         return original(values, **options)
 
-    monkeypatch.setattr("sfumato.noise.add_noise", count_draws)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", count_draws)
     with pytest.raises(sf.RecipeError):
         sf.open(project).release(probe.Probe(table="t", mode="greedy"), epsilon=1)
     assert len(drawn) == 3
@@ -246,8 +246,8 @@ def test_a_choice_is_made_at_the_rate_its_sensitivity_asks_for(project, probe, m
     def exact(values, **_):
         return values.copy()
 
-    monkeypatch.setattr("sfumato.noise.exponential_choice", record)
-    monkeypatch.setattr("sfumato.noise.add_noise", exact)
+    monkeypatch.setattr("sfumato.core.noise.exponential_choice", record)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", exact)
     sf.open(project).release(probe.Probe(table="t", rounds=1), epsilon=3)
     ((scores, rate),) = seen
     assert rate == Fraction(1) / (2 * 3 * (2 if neighbours == "replace" else 1))
@@ -297,14 +297,14 @@ def test_an_interrupted_release_is_finished_under_its_charge(project, probe, mon
 
 def test_what_was_answered_before_the_interrupt_stays(project, probe, monkeypatch):
     recipe, seen = probe.Probe(table="t"), []
-    original = sfumato.noise.add_noise
+    original = sfumato.core.noise.add_noise
 
     def remember(values, **options):
         noisy = original(values, **options)
         seen.append(noisy.tolist())
         return noisy
 
-    monkeypatch.setattr("sfumato.noise.add_noise", remember)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", remember)
     stop_after(probe, monkeypatch, 2)
     with pytest.raises(Stopped):
         sf.open(project).release(recipe, epsilon=1)
@@ -315,15 +315,14 @@ def test_what_was_answered_before_the_interrupt_stays(project, probe, monkeypatc
 
 
 def test_an_interrupt_while_counting_is_finished_too(project, probe, monkeypatch):
-    from sfumato import curator as curator_module
 
-    class Breaking(DuckDBEngine):
+    class Breaking(StatementEngine):
         def count(self, table, marginals, *, occupied=(), progress):
             raise KeyboardInterrupt
 
     recipe, out = probe.Probe(table="t"), project.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(curator_module.engines, "open_engine", Breaking)
+        patch.setattr("sfumato.servers.project.open_engine", Breaking)
         with pytest.raises(KeyboardInterrupt):
             sf.open(project).release(recipe, epsilon=1, out=out)
     assert sf.open(project).kept(out) == 0
@@ -571,7 +570,7 @@ def test_what_is_dearer_is_refused_though_all_sums_are_within_the_charge(case, p
     with pytest.raises(sf.RecipeError, match="more than its plan charges"):
         follow_recipe(plan, answer=lambda _: pytest.fail("it was answered"), progress=lambda _: None)
     # The door holds whoever asks to the charge, also one who does not follow the plan.
-    conversation = converse(plan, DuckDBEngine(project.parent))
+    conversation = converse(plan, StatementEngine(project.parent))
     monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
         conversation._answer(asks)
@@ -593,7 +592,7 @@ def test_what_is_replayed_is_paid_for_too(project, monkeypatch):
         counted=(("region",),),
     )
     kept = append_answers(b"", give_zeros((first,)))
-    conversation = converse(plan, DuckDBEngine(project.parent), kept=kept)
+    conversation = converse(plan, StatementEngine(project.parent), kept=kept)
     assert conversation._answer((first,))[0].noisy_values.tolist() == [0, 0, 0]
     monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
     with pytest.raises(ChargeKept, match="more is asked than was charged"):

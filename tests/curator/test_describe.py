@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]
@@ -102,8 +102,8 @@ def test_to_describe_reads_no_record(curator, text, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a record was read")
 
-    monkeypatch.setattr(DuckDBEngine, "_seal", refuse)
-    monkeypatch.setattr(DuckDBEngine, "aggregate", refuse)
+    monkeypatch.setattr(StatementEngine, "_seal", refuse)
+    monkeypatch.setattr(StatementEngine, "aggregate", refuse)
     curator.describe(text, epsilon=1)
     assert not curator.has_ledger()
 

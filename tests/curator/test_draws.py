@@ -16,7 +16,7 @@ def ask_with_noise(folder, monkeypatch, amount):
     """The groups of the answer if all noise is one amount; one word is everybody's, another Eve's alone."""
     people = [f"p{number}" for number in range(500)]
     rows = {"person": [*people, "eve"], "word": ["common"] * 500 + ["rare"]}
-    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values + amount)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", lambda values, *, kind, scale: values + amount)
     return open_rows(folder, {}, rows, max_records=1).sql(STATEMENT).table["word"].to_pylist()
 
 

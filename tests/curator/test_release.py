@@ -12,9 +12,8 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato import curator as curator_module
 from sfumato.core import files as write
-from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.statements.engine import StatementEngine
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -165,7 +164,7 @@ def test_force_never_removes_a_ledger_a_project_or_records(project):
     assert project.exists()
 
 
-class Breaking(DuckDBEngine):
+class Breaking(StatementEngine):
     """An engine that fails while it reads records."""
 
     def count(self, table, questions, *, progress):
@@ -173,7 +172,7 @@ class Breaking(DuckDBEngine):
 
 
 def test_a_failure_after_the_charge_keeps_it(project, monkeypatch):
-    monkeypatch.setattr(curator_module.engines, "open_engine", Breaking)
+    monkeypatch.setattr("sfumato.servers.project.open_engine", Breaking)
     with pytest.raises(sf.SourceError, match="The charge is kept"):
         sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out")
     assert spent(project) == 1
@@ -183,23 +182,23 @@ def test_a_failure_after_the_charge_keeps_it(project, monkeypatch):
 def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
     seen = []
 
-    class Watching(DuckDBEngine):
+    class Watching(StatementEngine):
         def count(self, table, questions, *, progress):
             seen.append(spent(project))
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module.engines, "open_engine", Watching)
+    monkeypatch.setattr("sfumato.servers.project.open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
     assert seen == [1]
 
 
 def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeypatch, people):
-    class Racing(DuckDBEngine):
+    class Racing(StatementEngine):
         def count(self, table, questions, *, progress):
             pq.write_table(people.slice(2), project.parent / "t.parquet")
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module.engines, "open_engine", Racing)
+    monkeypatch.setattr("sfumato.servers.project.open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
         sf.open(project).release(RECIPE, epsilon=1)
     assert spent(project) == 1
@@ -251,8 +250,8 @@ def test_an_interrupt_keeps_the_charge_and_writes_nothing(project):
         "import os, signal, sys\n"
         "from sfumato import engines\n"
         "from sfumato.cli import main\n"
-        "from sfumato.engines import DuckDBEngine\n"
-        "class Slow(DuckDBEngine):\n"
+        "from sfumato.engines import StatementEngine\n"
+        "class Slow(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "engines.open_engine = Slow\n"
@@ -361,8 +360,8 @@ def test_killed_between_steps_keeps_the_ledger_whole(project):
         "import os, signal, sys\n"
         "from sfumato import engines\n"
         "import sfumato as sf\n"
-        "from sfumato.engines import DuckDBEngine\n"
-        "class Dying(DuckDBEngine):\n"
+        "from sfumato.engines import StatementEngine\n"
+        "class Dying(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "engines.open_engine = Dying\n"

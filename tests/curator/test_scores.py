@@ -56,7 +56,7 @@ def without_noise(monkeypatch):
         drawn.append((values.copy(), kind, scale))
         return values
 
-    monkeypatch.setattr("sfumato.noise.add_noise", record)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", record)
     return drawn
 
 

@@ -59,7 +59,7 @@ def watch_draws(mode="off"):
         patches.enter_context(mock.patch.object(Ledger, "charge", charge))
         patches.enter_context(mock.patch.object(statements, "_add_noise", draw_plan))
         for name in DRAWERS:
-            patches.enter_context(mock.patch(f"sfumato.noise.{name}", record(name)))
+            patches.enter_context(mock.patch(f"sfumato.core.noise.{name}", record(name)))
         yield charges
 
 

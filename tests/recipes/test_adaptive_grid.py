@@ -16,7 +16,6 @@ import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import project_text, write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
@@ -27,6 +26,7 @@ from sfumato.inference.shrinkage import shrink_counts
 from sfumato.recipes import AdaptiveGrid, parse_recipe, read_recipe
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.granularity import GRID
+from sfumato.statements.engine import StatementEngine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
 OUTER = [["region", "month"], ["region", "age"]]
@@ -228,7 +228,7 @@ def test_norms_hold_every_individual_end_to_end(crowd, norms, tmp_path):
     release = crowd.release(recipe(norms=norms), epsilon=20, delta="1e-5", out=tmp_path / "out")
     assert release.table.num_rows > 1000
     sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
-    table, engine = crowd.project.table("t"), DuckDBEngine(tmp_path)
+    table, engine = crowd.project.table("t"), StatementEngine(tmp_path)
     requests = tuple(each.request for each in release.measurements)
     assert all(isinstance(request.counted, ClippedMarginal) for request in requests)
     # One individual less, the one with the most records: exact answers move by the norm at most.
@@ -251,7 +251,7 @@ def test_an_individual_moves_exact_answers_by_its_contribution_at_most(crowd, bo
     )
     curator = sf.open(tmp_path / "sfumato.toml")
     release = curator.release(recipe(), epsilon=2, delta="1e-5")
-    table, engine = curator.project.table("t"), DuckDBEngine(tmp_path)
+    table, engine = curator.project.table("t"), StatementEngine(tmp_path)
     requests = [each.request for each in release.measurements]
     marginals = tuple(request.columns for request in requests)
     rows = pq.read_table(tmp_path / "t.parquet")

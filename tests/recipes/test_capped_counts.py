@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from helpers.projects import write_project
 from sfumato.accounting import Allowance
 from sfumato.core.errors import RecipeError, VerificationFailed
@@ -157,7 +157,7 @@ def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch, st
     curator = sf.open(file)
     with monkeypatch.context() as patch:
         for name in ("add_noise", "exponential_choice"):
-            patch.setattr(sfumato.noise, name, interrupt(getattr(sfumato.noise, name)))
+            patch.setattr(sfumato.core.noise, name, interrupt(getattr(sfumato.core.noise, name)))
         with pytest.raises(Interrupted):
             curator.release(RECIPE, epsilon=2, out=file.parent / "out")
     assert curator.budget().sums.epsilon == 2
@@ -226,7 +226,7 @@ def test_the_scaled_total_is_close_to_the_truth(lay, bounding, seeded_noise):
 
 def test_records_outside_the_domains_are_not_scaled_in(lay, monkeypatch):
     """Six of ten records have an `a` that its domain drops; `b`, the smaller column, keeps all of them."""
-    monkeypatch.setattr("sfumato.noise.exponential_choice", lambda scores, *, rate: np.array([3]))
+    monkeypatch.setattr("sfumato.core.noise.exponential_choice", lambda scores, *, rate: np.array([3]))
     rows = make_rows(900, heavy=60)
     a = np.where(np.arange(rows.num_rows) % 10 < 6, 99, rows["a"].to_numpy())
     rows = rows.set_column(1, "a", pa.array(a))

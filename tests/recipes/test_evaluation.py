@@ -10,10 +10,10 @@ import pytest
 import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.outcomes import Outcomes
 from sfumato.recipes.base import find_part
+from sfumato.statements.engine import StatementEngine
 
 COLUMNS = {
     "a": {"range": [0, 9]},
@@ -96,7 +96,7 @@ def test_held_out_answers_have_the_noise_that_they_cost(tmp_path, seeded_noise):
     curator, recipe = open_project(tmp_path), RECIPES["logistic"]
     release = curator.release(recipe, epsilon=1, delta=1e-6)
     plan = curator.check(recipe, epsilon=1, delta=1e-6).plan
-    engine, squares, values = DuckDBEngine(tmp_path), 0.0, 0
+    engine, squares, values = StatementEngine(tmp_path), 0.0, 0
     for answer in release.answers:
         if answer.ask.part.name == "held out":
             table = replace(plan.table, part=answer.ask.part)

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import request_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.release.certificate import pack_json
+from sfumato.statements.engine import StatementEngine
 
 SPEC = {
     "source": "t.parquet",
@@ -80,8 +80,8 @@ def no_noise(monkeypatch):
         kept = values >= threshold
         return cells[kept].copy(), values[kept].copy()
 
-    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values.copy())
-    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", lambda values, *, kind, scale: values.copy())
+    monkeypatch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
 
 
 def share_out(recipe, table, *epsilons):
@@ -574,13 +574,13 @@ def test_an_edited_certificate_is_found(out, change):
 def draw_many(folder, table, recipe, runs):
     """The counts of the group after cut and rounding, in `runs` answers to one request."""
     plan = recipe.plan(table, epsilons=(Fraction(1, 10),), delta=Fraction(0))
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     counts = np.zeros((runs, table.cells(plan.requests[0].columns)), np.int64)
     with converse(plan, engine) as conversation:
         (request,) = plan.requests
         (true_counts,) = engine.count(table, (request.counted,), progress=lambda _: None)
         for turn in range(runs):
-            noisy = conversation._add_noise(request, true_counts, sfumato.noise)
+            noisy = conversation._add_noise(request, true_counts, sfumato.core.noise)
             cells, values = recipe._cut(table, noisy)
             counts[turn, slice(None) if cells is None else cells] = values
     return counts

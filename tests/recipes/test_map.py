@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from helpers.projects import write_project
 from sfumato.accounting import Allowance
 from sfumato.core.errors import RecipeError, SfumatoError, VerificationFailed
@@ -136,8 +136,8 @@ def test_cells_get_more_of_a_larger_epsilon():
 
 def test_a_release_without_noise_is_the_table(lay, monkeypatch):
     """The sums that are asked for are those of the map, and are put back where they belong."""
-    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
-    monkeypatch.setattr(sfumato.noise, "add_noise", lambda values, *, kind, scale: values.copy())
+    monkeypatch.setattr(sfumato.core.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
+    monkeypatch.setattr(sfumato.core.noise, "add_noise", lambda values, *, kind, scale: values.copy())
     rows = make_rows()
     release = sf.open(lay(rows)).release(Map(table="t", by=BY, goal="counts"), epsilon=100)
     keys = zip(*(rows[name].to_pylist() for name in BY), strict=True)
@@ -156,8 +156,8 @@ def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, tmp_path, ind
         seen.append((values.copy(), scale))
         return values.copy()
 
-    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([index]))
-    monkeypatch.setattr(sfumato.noise, "add_noise", keep)
+    monkeypatch.setattr(sfumato.core.noise, "exponential_choice", lambda scores, *, rate: np.array([index]))
+    monkeypatch.setattr(sfumato.core.noise, "add_noise", keep)
     release = sf.open(lay()).release(RECIPE, epsilon=1)
     held = 560 + 40 * (index + 1)  # people with one record, and with six
     assert [int(values.sum()) for values, _ in seen] == [560 + 240] + [held] * 5
@@ -174,9 +174,9 @@ def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, tmp_path, ind
 
 def test_records_outside_a_domain_are_in_no_level(lay, monkeypatch):
     seen = []
-    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
+    monkeypatch.setattr(sfumato.core.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
     monkeypatch.setattr(
-        sfumato.noise,
+        sfumato.core.noise,
         "add_noise",
         lambda values, *, kind, scale: seen.append(int(values.sum())) or values.copy(),
     )
@@ -218,10 +218,10 @@ def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch):
             raise Interrupted
         return original(*values, **law)
 
-    original = sfumato.noise.add_noise
+    original = sfumato.core.noise.add_noise
     curator = sf.open(file)
     with monkeypatch.context() as patch:
-        patch.setattr(sfumato.noise, "add_noise", interrupt)
+        patch.setattr(sfumato.core.noise, "add_noise", interrupt)
         with pytest.raises(Interrupted):
             curator.release(RECIPE, epsilon=2, out=file.parent / "out")
     assert curator.budget().sums.epsilon == 2

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.asking import cells
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.table import parse_table
 from sfumato.recipes import public as codes_module
 from sfumato.recipes.public import encode_public, public_identifiers, read_public_table
+from sfumato.statements.engine import StatementEngine
 
 DATES = [date(2019, 1, 1), date(2024, 2, 29), date(2021, 12, 31), date(1999, 7, 4), None]
 MOMENTS = [datetime(2019, 5, 6, hour, 59) for hour in (0, 7, 13, 23)] + [None]
@@ -57,7 +57,7 @@ def engine_codes(folder, keys, rows):
     )
     rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
     pq.write_table(rows, folder / "t.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, cells((("row", "c"),)), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, cells((("row", "c"),)), progress=lambda _: None)
     grid = counts.true_values.reshape(100, -1)[: rows.num_rows]
     assert grid.max(initial=0) <= 1
     return np.where(grid.any(axis=1), grid.argmax(axis=1), -1)

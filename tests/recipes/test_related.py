@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import Table
@@ -19,6 +18,7 @@ from sfumato.core.questions.measurement import request_cost
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.conditional import Conditional
 from sfumato.recipes import Related
+from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]
@@ -71,11 +71,11 @@ def write(folder: Path, homes: list[tuple], people: list[tuple], *, text: str = 
     return folder / "sfumato.toml"
 
 
-def linked(project: Path, *, order: str | None = "line") -> tuple[Table, DuckDBEngine]:
+def linked(project: Path, *, order: str | None = "line") -> tuple[Table, StatementEngine]:
     """The table of a family's records, and an engine for it."""
     table = read_project(project).table("people")
     plan = Related(table="people", order=order).plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
-    return plan.table, DuckDBEngine(project.parent)
+    return plan.table, StatementEngine(project.parent)
 
 
 def count_all(

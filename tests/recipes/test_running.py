@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
-from sfumato import noise as system_noise
+from sfumato.core import noise as system_noise
 from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
 from sfumato.recipes import Running

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.recipes import CellCounts, Running
+from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]
@@ -70,7 +70,7 @@ def test_a_period_may_have_any_domain(tmp_path, months):
     month |= {"from": names} if pairs else {}
     spec = {"source": "t.parquet", "unit": ["p", "month"], "max_records": 2}
     table = parse_table("t", {**spec, "columns": {"month": month, "ward": {"values": ["a", "b"]}}})
-    (found,) = DuckDBEngine(tmp_path).count(table, (Marginal(("ward",)),), progress=lambda _: None)
+    (found,) = StatementEngine(tmp_path).count(table, (Marginal(("ward",)),), progress=lambda _: None)
     assert found.true_values.tolist() == [2, 2]
 
 
@@ -82,7 +82,7 @@ def test_one_pair_moves_the_counts_by_its_bound_and_a_person_by_as_many_as_it_ha
 
     def count(rows):
         lay_out(tmp_path, rows)
-        (found,) = DuckDBEngine(tmp_path).count(
+        (found,) = StatementEngine(tmp_path).count(
             table, (Marginal(("ward", "month")),), progress=lambda _: None
         )
         return found.true_values

@@ -32,10 +32,10 @@ COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
 # The process dies by itself when it has charged and is about to read.
 DIES = """
 import os, signal
-from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.statements.engine import StatementEngine
 def aggregate(self, *args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
-DuckDBEngine.aggregate = aggregate
+StatementEngine.aggregate = aggregate
 import sfumato.servers.project as module
 module.ProjectEngine.aggregate = aggregate
 """

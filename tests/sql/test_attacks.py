@@ -144,8 +144,8 @@ class Recorder:
             return scores.argmax(axis=1)
 
         patch.setattr(statements, "_add_noise", keep)
-        patch.setattr("sfumato.noise.add_noise", add_noise)
-        patch.setattr("sfumato.noise.exponential_choice", exponential_choice)
+        patch.setattr("sfumato.core.noise.add_noise", add_noise)
+        patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
 
 
 def send(folder, statement, monkeypatch):

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato import noise
+from sfumato.core import noise
 from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import _add_noise
 from sfumato.sql.aggregates import CELLS

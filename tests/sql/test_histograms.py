@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.projects import check_refused, open_rows
-from sfumato import noise as system_noise
+from sfumato.core import noise as system_noise
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.plan import Noise
 from sfumato.sql.quantiles import count_levels, list_levels, read_quantiles

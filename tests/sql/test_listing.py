@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]
@@ -122,7 +122,7 @@ def test_the_columns_of_an_answer_are_described(curator):
 @pytest.mark.parametrize("text", LISTINGS)
 def test_no_record_is_read(curator, text):
     spies = {name: mock.Mock(side_effect=AssertionError(name)) for name in READS}
-    with mock.patch.multiple(DuckDBEngine, **spies):
+    with mock.patch.multiple(StatementEngine, **spies):
         before = curator.sql(text).table
     assert "secret" not in str(before.to_pylist())
     assert "400" not in str(before.to_pylist())

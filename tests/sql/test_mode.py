@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-import sfumato.noise
+import sfumato.core.noise
 from helpers.cli import invoke
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.curator import draws, statements
@@ -174,7 +174,7 @@ def test_rates_and_costs_follow_from_the_bounds(tmp_path, monkeypatch, more, eps
         seen.append((scores.shape, rate))
         return np.zeros(len(scores), np.int64)
 
-    monkeypatch.setattr("sfumato.noise.exponential_choice", choice)
+    monkeypatch.setattr("sfumato.core.noise.exponential_choice", choice)
     curator.sql(f"DP-SELECT {epsilon} {select} FROM t")
     assert [rate for _, rate in seen] == rates
     if "TOP" in select:
@@ -245,7 +245,7 @@ def test_labels_are_chosen_by_the_law_of_the_plan(tmp_path, monkeypatch):
     curator.sql("DP-SELECT 1 MODE(flag) FROM t")
     runs = 50_000
     counts = np.tile(np.array([56, 44], np.int64), (runs, 1))
-    drawn = draws.choose_labels(counts, noises[0], sfumato.noise.exponential_choice)[0]
+    drawn = draws.choose_labels(counts, noises[0], sfumato.core.noise.exponential_choice)[0]
     expected = 1 / (1 + np.exp(-2))
     assert abs((drawn == 0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)
 

@@ -40,7 +40,7 @@ def test_without_noise_all_that_may_count_counts(curator):
 
 
 def test_a_bound_is_what_most_people_need_where_noise_is_dear(curator, monkeypatch):
-    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values)
+    monkeypatch.setattr("sfumato.core.noise.add_noise", lambda values, *, kind, scale: values)
     answer = curator.sql("DP-SELECT 1 clinic, COUNT(*) AS n FROM t GROUP BY clinic")
     (note,) = answer.notes
     # It holds everybody but one, who is below the threshold.

@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato import noise
+from sfumato.core import noise
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import _add_noise

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.projects import check_refused, open_rows
-from sfumato import noise as system_noise
+from sfumato.core import noise as system_noise
 from sfumato.sql import rollups
 from sfumato.sql.rollups import GroupingSets, choose_levels, combine_levels, spread_of, sum_levels
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
-from sfumato.core.noise import choice
+from sfumato.core.noise import choice, exponential_choice
 from sfumato.core.noise.choice import _choose
-from sfumato.noise import exponential_choice
 
 pytestmark = pytest.mark.statistical
 

@@ -15,9 +15,9 @@ import pytest
 from sfumato.core.engine.outcomes import make_tally
 from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.models.document import pack_model
-from sfumato.noise import add_noise
 from sfumato.recipes import Linear, Logistic, evaluation
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]

@@ -10,9 +10,9 @@ import pytest
 
 from sfumato.core.engine.moments import MomentTally
 from sfumato.core.facts.table import parse_table
+from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.core.questions.moments import Moments
-from sfumato.noise import add_noise
 from sfumato.recipes import Linear, Logistic
 from sfumato.recipes.base import follow_recipe
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from sfumato.core.noise import add_noise
 from sfumato.curator.within import answer_within
-from sfumato.noise import add_noise
 from sfumato.sql.plan import NoisyAggregates
 from sfumato.sql.statement import read_statement
 

@@ -39,7 +39,6 @@ def explain(
     from sfumato.explain.composition import compare_compositions, describe_compositions
     from sfumato.explain.explanation import describe_explanation, explain_guarantee
     from sfumato.explain.guarantee import Guarantee
-    from sfumato.explain.picture import draw_explanation
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:
@@ -57,6 +56,8 @@ def explain(
     explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
     lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
     if picture is not None:
+        from sfumato.explain.picture import draw_explanation
+
         write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:
         compared = {"compositions": [line.to_record() for line in lines]} if compositions else {}

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato.core import noise as system_noise
 from sfumato.core.cost.budget import describe_charge, describe_costs, read_epsilon
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.engine.opening import check_whole
@@ -90,7 +89,11 @@ class Charged:
         self.resumed = resumed
         self._bill = bill
         self._ledger = ledger
-        self._noise: NoiseSource = noise or system_noise
+        if noise is None:
+            from sfumato.core import noise as system_noise  # here, since few commands draw any
+
+            noise = system_noise
+        self._noise: NoiseSource = noise
         self._allowance = Allowance(bill.costs)
 
     def pay(self, costs: Asked) -> None:

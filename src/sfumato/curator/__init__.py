@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import Amount, Budget, Spent
 from sfumato.core.door import Bill, Charged, open_charge
-from sfumato.core.engine.source import find_files
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.core.exact import format_exact, parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
@@ -23,24 +22,11 @@ from sfumato.core.facts.table import PrivacyUnit, Table, find_place
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
-from sfumato.core.questions.choices import check_question
-from sfumato.core.questions.measurement import request_cost, request_grid, request_size
-from sfumato.curator.notes import list_notes
-from sfumato.pages.notebook import render_budget
 from sfumato.pages.progress import show_stages
-from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
-from sfumato.recipes.files import read_recipe
-from sfumato.recipes.running import Running
-from sfumato.release.certificate import describe_entries, describe_entry
-from sfumato.release.files import PackedAnswers, pack_measurements, split_answers
-from sfumato.release.folder import check_folder, read_note, write_note
-from sfumato.release.release import build_release, repeat_release
-from sfumato.servers.project import Engine, open_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.core.cost.budget import Amount
     from sfumato.core.facts.part import Window
     from sfumato.core.ledger.chain import Entry
     from sfumato.core.noise.samplers import NoiseSource
@@ -51,13 +37,20 @@ if TYPE_CHECKING:
     from sfumato.learn import Model
     from sfumato.recipes.base import Plan, Recipe
     from sfumato.release.release import Release
+    from sfumato.servers.project import Engine
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
 
-BudgetReport._repr_html_ = render_budget  # type: ignore[attr-defined]  # the core draws no pages
+def _show_budget(report: BudgetReport) -> str:
+    from sfumato.pages.notebook import render_budget
+
+    return render_budget(report)
+
+
+BudgetReport._repr_html_ = _show_budget  # type: ignore[attr-defined]  # the core draws no pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +78,8 @@ class Check:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth a look before it is paid, by public facts."""
+        from sfumato.curator.notes import list_notes
+
         return list_notes(self.plan)
 
     def __repr__(self) -> str:
@@ -117,6 +112,8 @@ class Check:
 
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
+        from sfumato.core.questions.measurement import request_cost, request_grid, request_size
+
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
         planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
@@ -193,6 +190,8 @@ class Curator:
 
     @cached_property
     def _engine(self) -> Engine:
+        from sfumato.servers.project import open_engine
+
         return open_engine(self._project.folder)
 
     @property
@@ -290,6 +289,8 @@ class Curator:
         >>> curator = sfumato.open("sfumato.toml")  # doctest: +SKIP
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
+        from sfumato.curator.notes import list_notes
+
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
         with show_stages(progress) as stage:
@@ -335,6 +336,8 @@ class Curator:
 
     def kept(self, out: Path | str) -> int | None:
         """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
+        from sfumato.release.files import PackedAnswers, split_answers
+
         try:
             plan = self._begun(Path(out))
         except ReleaseError:
@@ -437,6 +440,7 @@ class Curator:
         about. Nothing is charged, and nothing of it may be published: it is not private.
         """
         from sfumato.drafts.examine import examine_source
+        from sfumato.recipes.files import read_recipe
 
         if table in self._project.tables or not table.endswith(".toml"):
             described = self._project.table(table)
@@ -518,6 +522,8 @@ class Curator:
         progress: Callable[[str], None],
     ) -> Release:
         """The release of `plan`: stored, finished or new; new only if it may `charge`."""
+        from sfumato.release.folder import check_folder
+
         # All of it on the same records. A server that cannot be reached is noticed before the charge.
         with self._engine.snapshot(plan.table):
             self._check_plan(plan)
@@ -565,6 +571,9 @@ class Curator:
     ) -> Release:
         """The release under a charge: as it was stored, or asked from where it was interrupted."""
         from sfumato.curator.conversation import Conversation
+        from sfumato.release.certificate import describe_entry
+        from sfumato.release.folder import write_note
+        from sfumato.release.release import build_release, repeat_release
 
         entry = describe_entry(charged.entry)
         if charged.answer is not None:
@@ -582,6 +591,9 @@ class Curator:
         """The release of a plan in steps or of a series: each part found again, finished, or answered now."""
         from sfumato.curator.conversation import Steps
         from sfumato.curator.series import Series
+        from sfumato.release.certificate import describe_entries, describe_entry
+        from sfumato.release.files import pack_measurements
+        from sfumato.release.release import build_release
 
         parts = (Steps if plan.stepwise else Series)(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
@@ -595,6 +607,8 @@ class Curator:
         return replace(release, repeated=not parts.charged, resumed=parts.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
+        from sfumato.core.questions.choices import check_question
+
         for request in plan.requests:
             check_question(plan.table, request.counted)
         counted = {name for columns in plan.marginals for name in columns}
@@ -602,6 +616,8 @@ class Curator:
         self._engine.check(plan.table, (*plan.marginals, *others))
 
     def _begun(self, out: Path) -> Plan:
+        from sfumato.release.folder import read_note
+
         begun = read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
@@ -613,6 +629,10 @@ class Curator:
         delta: object,
         through: str | int | None = None,
     ) -> Plan:
+        from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
+        from sfumato.recipes.files import read_recipe
+        from sfumato.recipes.running import Running
+
         if isinstance(recipe, (str, Path)):
             file = read_recipe(recipe)
             recipe = file.recipe
@@ -671,7 +691,11 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
     if find_place(source) == "file":
+        from sfumato.core.engine.source import find_files
+
         found = find_files(source, folder=folder, table=Path(source).stem)
         return {name: stored.kind for name, stored in found.columns.items()}
+    from sfumato.servers.project import open_engine
+
     table = Table(name="source", source=source, unit=PrivacyUnit(column=None, max_records=1))
     return open_engine(folder).describe(table)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.asking import cells
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.statements.engine import StatementEngine
 
 VALUES = st.one_of(st.integers(-2, 5), st.none(), st.floats(allow_nan=True, allow_infinity=True))
 RECORDS = st.lists(
@@ -42,7 +42,7 @@ def counts_of(records, *, bounding, max_records):
     )
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(table, Path(folder, "t.parquet"))
-        return described, DuckDBEngine(Path(folder)).count(
+        return described, StatementEngine(Path(folder)).count(
             described, cells((("c", "d"), ("c",))), progress=lambda _: None
         )
 

@@ -9,9 +9,9 @@ import pytest
 
 from helpers import corpus
 from helpers import spark as spark_helper
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.servers.project import open_engine
 from sfumato.servers.push.plan import push_plan
+from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 BATCH = 25
@@ -29,7 +29,7 @@ def compare(folder, sources, *, count, seed):
     """How many statements were compared, and how many of them the server aggregated; raises if any differ."""
     here = corpus.make_project(["t.parquet"] * 3, folder)
     there = corpus.move(here, sources)
-    engine, server = DuckDBEngine(folder), open_engine(folder)
+    engine, server = StatementEngine(folder), open_engine(folder)
     compared = pushed = 0
     faults = []
     for text in corpus.make_statements(count, seed):
@@ -86,7 +86,7 @@ def test_spark_agrees_on_every_record_of_every_statement(folder, spark_source):
 
     here = corpus.make_project(["t.parquet"] * 3, folder)
     table = corpus.move(here, [spark_source] * 3).tables["r"]
-    engine, server = DuckDBEngine(folder), open_engine(folder)
+    engine, server = StatementEngine(folder), open_engine(folder)
     waiting, faults, compared = [], [], 0
     for text in corpus.make_statements(LONG, "records", about=[("r", "c")]):
         plan = corpus.plan_statement(text, here, engine)
@@ -126,7 +126,7 @@ def test_one_individual_moves_what_a_server_aggregates_by_no_more_than_is_charge
     )
     here = corpus.make_project(["t.parquet"] * 3, folder)
     projects = [corpus.move(here, [each] * 3) for each in (source, other)]
-    engine, server, moved = DuckDBEngine(folder), open_engine(tmp_path), 0
+    engine, server, moved = StatementEngine(folder), open_engine(tmp_path), 0
     for text in corpus.make_statements(60, "neighbours", about=[("t", "person")]):
         plan = corpus.plan_statement(text, here, engine)
         if plan is None or server._push(plan, projects[0].tables)[2] is None:

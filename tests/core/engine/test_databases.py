@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
+from sfumato.statements.engine import StatementEngine
 
 MANY = 1_000_000
 TYPES = """
@@ -42,7 +42,7 @@ def describe(source, **more):
 
 
 def count(folder, source, *columns):
-    engine, table = DuckDBEngine(folder), describe(source)
+    engine, table = StatementEngine(folder), describe(source)
     engine.check(table, (columns,))
     (counts,) = engine.count(table, (Marginal(columns=columns),), progress=lambda stage: None)
     return counts.true_values
@@ -83,7 +83,7 @@ def test_a_schema_may_be_named(folder):
 
 
 def test_the_version_follows_the_database_and_what_is_written_beside_it(folder):
-    engine, table = DuckDBEngine(folder), describe("duckdb:city.db?table=trips")
+    engine, table = StatementEngine(folder), describe("duckdb:city.db?table=trips")
     before = engine.version(table, secret=b"s")
     assert engine.version(table, secret=b"s") == before
     connection = duckdb.connect(str(folder / "city.db"), config={"wal_autocheckpoint": "1TB"})
@@ -107,7 +107,7 @@ def test_the_version_follows_the_database_and_what_is_written_beside_it(folder):
 )
 def test_what_cannot_be_read_is_refused_before_a_charge(folder, source, words):
     with pytest.raises(SourceError, match=words):
-        DuckDBEngine(folder).check(describe(source), (("zone",),))
+        StatementEngine(folder).check(describe(source), (("zone",),))
     spec = {
         "budget": {"epsilon": 1},
         "tables": {"t": {"source": source, "unit": "person", "max_records": 2, "columns": COLUMNS}},
@@ -121,9 +121,9 @@ def test_what_cannot_be_read_is_refused_before_a_charge(folder, source, words):
 def test_a_database_that_is_being_written_is_refused(folder):
     connection = duckdb.connect(str(folder / "city.db"))
     with pytest.raises(SourceError, match="has it open for writing"):
-        DuckDBEngine(folder).check(describe("duckdb:city.db?table=trips"), (("zone",),))
+        StatementEngine(folder).check(describe("duckdb:city.db?table=trips"), (("zone",),))
     connection.close()
-    DuckDBEngine(folder).check(describe("duckdb:city.db?table=trips"), (("zone",),))
+    StatementEngine(folder).check(describe("duckdb:city.db?table=trips"), (("zone",),))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_source_that_names_no_table_is_refused(source):
 
 
 def test_wide_whole_numbers_and_nested_values_name_nobody(folder):
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     with pytest.raises(SourceError, match="cannot be told apart exactly"):
         engine.check(describe("duckdb:city.db?table=trips", unit="huge"), (("zone",),))
     kinds = engine.describe(describe("duckdb:city.db?table=trips"))
@@ -189,7 +189,7 @@ def test_files_with_other_columns_are_refused_with_their_names(tmp_path):
 
 def test_the_version_follows_every_file(tmp_path):
     write_parts(tmp_path, *[pa.table({"person": ["a"], "zone": [1]})] * 2)
-    engine, table = DuckDBEngine(tmp_path), describe("year=*/part.parquet")
+    engine, table = StatementEngine(tmp_path), describe("year=*/part.parquet")
     versions = {engine.version(table, secret=b"s")}
     pq.write_table(pa.table({"person": ["a", "b"], "zone": [1, 2]}), tmp_path / "year=2021" / "part.parquet")
     versions.add(engine.version(table, secret=b"s"))

@@ -10,9 +10,9 @@ import pytest
 
 from helpers.asking import cells
 from sfumato.core.engine.base import LARGEST_MARGINAL, TrueCounts
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
+from sfumato.statements.engine import StatementEngine
 
 SILENT = {"progress": lambda _: None}
 
@@ -28,7 +28,7 @@ def make(folder, table, *, name="t.parquet", unit="row", columns, **facts):
 
 
 def count(folder, table, *columns):
-    (counts,) = DuckDBEngine(folder).count(table, cells((columns,)), **SILENT)
+    (counts,) = StatementEngine(folder).count(table, cells((columns,)), **SILENT)
     return counts.true_values
 
 
@@ -36,7 +36,7 @@ def encode(folder, values, spec, *, name="t.parquet"):
     """The counts of one stored column under one description."""
     table = pa.table({"c": pa.array(values)}) if not isinstance(values, pa.Array) else pa.table({"c": values})
     described = make(folder, table, name=name, columns={"c": spec})
-    DuckDBEngine(folder).check(described, (("c",),))
+    StatementEngine(folder).check(described, (("c",),))
     return count(folder, described, "c").tolist()
 
 
@@ -178,7 +178,7 @@ def test_several_files_are_one_table(tmp_path):
 def test_many_marginals_come_from_one_call(tmp_path, people):
     columns = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
     described = make(tmp_path, people, unit="person", columns=columns)
-    both, region, month = DuckDBEngine(tmp_path).count(
+    both, region, month = StatementEngine(tmp_path).count(
         described, cells((("region", "month"), ("region",), ("month",))), **SILENT
     )
     grid = both.true_values.reshape(3, 12)
@@ -258,7 +258,7 @@ def test_public_faults_are_found_before_anything_is_read(tmp_path, change, words
     pq.write_table(pa.table({"c": ["a"], "C": ["b"]}), tmp_path / "case.parquet")
     spec = {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["a"]}}, **change}
     with pytest.raises(SourceError) as caught:
-        DuckDBEngine(tmp_path).check(parse_table("t", spec), (("c",),))
+        StatementEngine(tmp_path).check(parse_table("t", spec), (("c",),))
     assert words in str(caught.value)
     assert "table 't'" in str(caught.value) or "column 'c'" in str(caught.value)
 
@@ -266,7 +266,7 @@ def test_public_faults_are_found_before_anything_is_read(tmp_path, change, words
 def test_a_marginal_too_large_is_refused_with_its_size(tmp_path):
     table = make(tmp_path, pa.table({"c": [1]}), columns={"c": {"range": [0, LARGEST_MARGINAL]}})
     with pytest.raises(SchemaError, match="fewer columns or coarser domains"):
-        DuckDBEngine(tmp_path).check(table, (("c",),))
+        StatementEngine(tmp_path).check(table, (("c",),))
 
 
 def test_a_file_that_breaks_off_does_not_quote_a_record(tmp_path):
@@ -310,23 +310,23 @@ def test_units_that_cannot_be_told_apart_exactly_are_refused(tmp_path, kind):
     table = pa.table({"p": pa.array([1, 2]).cast(kind), "c": ["a", "a"]})
     described = make(tmp_path, table, unit="p", columns={"c": {"values": ["a"]}})
     with pytest.raises(SourceError, match="unit column 'p'"):
-        DuckDBEngine(tmp_path).check(described, (("c",),))
+        StatementEngine(tmp_path).check(described, (("c",),))
 
 
 def test_a_missing_header_line_is_not_shown(tmp_path):
     (tmp_path / "t.csv").write_text("Jane Doe,HIV positive\nJohn,none\n")
     described = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": {"values": ["a"]}}})
     with pytest.raises(SourceError) as caught:
-        DuckDBEngine(tmp_path).check(described, (("c",),))
+        StatementEngine(tmp_path).check(described, (("c",),))
     assert "Jane" not in str(caught.value)
-    assert DuckDBEngine(tmp_path).describe(described) == {}
+    assert StatementEngine(tmp_path).describe(described) == {}
     (tmp_path / "t.csv").write_text("n,c\nJane Doe,HIV positive\n")
-    assert set(DuckDBEngine(tmp_path).describe(described)) == {"n", "c"}
+    assert set(StatementEngine(tmp_path).describe(described)) == {"n", "c"}
 
 
 def test_the_version_changes_with_the_file_and_hides_its_size(tmp_path, people):
     described = make(tmp_path, people, columns={"month": {"range": [1, 12]}})
-    engine = DuckDBEngine(tmp_path)
+    engine = StatementEngine(tmp_path)
     first = engine.version(described, secret=b"k")
     assert engine.version(described, secret=b"k") == first
     assert engine.version(described, secret=b"other") != first

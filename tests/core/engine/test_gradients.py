@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.engine import gradients
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.gradients import TrueRecords
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.gradients import GRADIENT_GRID, INPUT_GRID, WEIGHT_GRID, Gradients, Layers
 from sfumato.models.network import NetworkModel
+from sfumato.statements.engine import StatementEngine
 
 PLACES = (np.array([-1, 0, 1]), np.full(5, 2))
 VALUES = (np.array([0, 1, 1]) * INPUT_GRID, np.linspace(-1, 1, 5) * INPUT_GRID)
@@ -189,7 +189,7 @@ def test_records_are_read_by_individual_whatever_their_order(tmp_path):
     people, rows = ["y", "x", "y", None, "z"], [(0, 1, 1), (2, 4, 0), (1, 1, 1), (1, 1, 1), (9, 1, 1)]
     columns = list(zip(*rows, strict=True))
     pq.write_table(pa.table([people, *columns], ["p", "a", "b", "t"]), tmp_path / "t.parquet")
-    held = DuckDBEngine(tmp_path).read_records(table, ("a", "b", "t"), progress=lambda _: None)
+    held = StatementEngine(tmp_path).read_records(table, ("a", "b", "t"), progress=lambda _: None)
     assert held.individuals == 2
     assert "withheld" in repr(held)
     question = ask()

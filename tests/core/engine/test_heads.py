@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SfumatoError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.measurement import Request, request_sensitivity
+from sfumato.statements.engine import StatementEngine
 
 SIZES = {"c": 4, "d": 3}
 DESCRIBED = {"c": {"range": [0, 3]}, "d": {"values": ["x", "y"], "outside": "other"}}
@@ -77,7 +77,7 @@ def count(records, request, *, kind="integer", source="t.parquet", **facts):
             pq.write_table(table, Path(folder, source))
         else:
             pyarrow.csv.write_csv(table, Path(folder, source))
-        engine = DuckDBEngine(Path(folder))
+        engine = StatementEngine(Path(folder))
         described = describe(source=source, **facts)
         return engine.count(described, (request.counted,), progress=lambda _: None)[0].true_values
 
@@ -262,6 +262,6 @@ def test_combinations_beyond_64_bits_are_refused_whatever_the_records_hold():
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(pa.table({"p": [1], "c": [c], "e": [c], "f": [c]}), Path(folder, "t.parquet"))
             with pytest.raises(SfumatoError):
-                DuckDBEngine(Path(folder)).count(
+                StatementEngine(Path(folder)).count(
                     describe(columns=wide), (request.counted,), progress=lambda _: None
                 )[0]

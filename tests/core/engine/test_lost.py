@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.asking import cells
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.table import cap_records, parse_table
 from sfumato.core.questions.choices import CapChoice
+from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 6
 
@@ -45,7 +45,7 @@ def write(folder, rows):
         }
     )
     pq.write_table(table, folder / "t.parquet")
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)
 
 
 def count(folder, rows, *, choice=None, table=None):

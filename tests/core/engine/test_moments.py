@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.engine import moments as engine_moments
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.moments import MomentTally
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
@@ -23,6 +22,7 @@ from sfumato.core.questions.moments import (
     LinkWeights,
     Moments,
 )
+from sfumato.statements.engine import StatementEngine
 
 SPEC = {"a": {"range": [0, 3]}, "b": {"values": ["x", "y", "z"]}}
 A = np.array([[-SCORE_GRID], [-300], [517], [SCORE_GRID]])
@@ -105,7 +105,7 @@ def test_sums_are_those_of_plain_python(tmp_path_factory, facts, records):
     pq.write_table(pa.table(rows), folder / "t.parquet")
     table = describe(**({"max_records": 2} | facts if "unit" in facts else facts))
     questions = (ask(), ask(linked=True), ask(1), ask(1, linked=True))
-    found = DuckDBEngine(folder).count(table, questions, **SILENT)
+    found = StatementEngine(folder).count(table, questions, **SILENT)
     for question, counts in zip(questions, found, strict=True):
         expected = np.zeros(len(question.pairs), object)
         for codes, weight in bounded(table, records):
@@ -124,7 +124,7 @@ def test_sums_by_the_nearest_centre_are_those_of_plain_python(tmp_path_factory, 
     pq.write_table(pa.table(rows), folder / "t.parquet")
     places = np.array([[0, 0, 0], [400, 0, SCORE_GRID], [0, 0, 0], [-SCORE_GRID, SCORE_GRID, 7]])
     question = Moments(columns=("a", "b"), scores=(A, B), order=1, centres=places)
-    (found,) = DuckDBEngine(folder).count(describe(), (question,), **SILENT)
+    (found,) = StatementEngine(folder).count(describe(), (question,), **SILENT)
     expected = np.zeros((4, 4), object)
     for _, a, b in records:
         if a is None or b is None:
@@ -183,7 +183,7 @@ def test_neighbours_differ_by_the_sensitivity_at_most(tmp_path, neighbours):
     table = describe(unit="p", max_records=2, neighbours=neighbours)
     nasty = [(3, "x")] * 40 + [(0, "y")] * 40 + [(None, "z"), (2, None), (9, "q")] * 5
     crowd = [(f"c{i}", i % 4, "xyz"[i % 3]) for i in range(50)]
-    engine = DuckDBEngine(tmp_path)
+    engine = StatementEngine(tmp_path)
 
     def answer(rows, question):
         columns = list(zip(*rows, strict=True))

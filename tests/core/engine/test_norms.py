@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.engine import counts
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
 from sfumato.core.questions.measurement import Request, request_grid, request_sensitivity
+from sfumato.statements.engine import StatementEngine
 
 SIZES = {"c": 4, "d": 3}
 DESCRIBED = {
@@ -73,7 +73,7 @@ def clip(records, requests, *, source="t.parquet"):
     """The answers of the engine to `requests` about `records`."""
     with tempfile.TemporaryDirectory() as folder:
         write(folder, records, source=source)
-        counted = DuckDBEngine(Path(folder)).count(
+        counted = StatementEngine(Path(folder)).count(
             describe(source=source), tuple(each.counted for each in tuple(requests)), progress=lambda _: None
         )
     return [each.true_values for each in counted]
@@ -303,7 +303,7 @@ def within(records, levels, columns=("c", "d")):
     )
     with tempfile.TemporaryDirectory() as folder:
         write(folder, records)
-        engine = DuckDBEngine(Path(folder))
+        engine = StatementEngine(Path(folder))
         return engine.count(describe(), (choice,), progress=lambda _: None)[0].true_values.tolist()
 
 
@@ -335,7 +335,7 @@ def test_an_empty_table_has_nobody_within():
 
 def test_what_cannot_be_held_to_a_norm_is_refused(tmp_path):
     write(tmp_path, CROWD)
-    engine = DuckDBEngine(tmp_path)
+    engine = StatementEngine(tmp_path)
     rows = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": DESCRIBED})
     choice = NormChoice(
         name="n", columns=("c",), norms=(Fraction(1),), quantile=Fraction(1, 2), epsilon=Fraction(1)
@@ -352,7 +352,7 @@ def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
     write(tmp_path, CROWD)
     monkeypatch.setattr(counts, "scale_factor", lambda bound: "error('somebody')")
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
-        DuckDBEngine(tmp_path).count(
+        StatementEngine(tmp_path).count(
             describe(), tuple(each.counted for each in (ask(("c",), 1),)), progress=lambda _: None
         )
     assert "somebody" not in str(caught.value)

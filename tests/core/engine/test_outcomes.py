@@ -5,13 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
 from sfumato.core.questions.outcomes import Outcomes, Scorer
 from sfumato.core.questions.residuals import Term
+from sfumato.statements.engine import StatementEngine
 
 COLUMNS = {"a": {"range": [0, 2]}, "b": {"range": [0, 1]}}
 
@@ -39,7 +39,7 @@ def count(folder, people, question, table):
     pq.write_table(
         pa.table({name: pa.array(each, pa.int64()) for name, each in rows.items()}), folder / "t.parquet"
     )
-    (counts,) = DuckDBEngine(folder).count(table, (question,), progress=lambda _: None)
+    (counts,) = StatementEngine(folder).count(table, (question,), progress=lambda _: None)
     return counts.true_values
 
 
@@ -79,7 +79,7 @@ def test_opposite_answers_that_are_exchanged_cost_twice(tmp_path, neighbours, fa
     for outcome in (0, 1):
         rows = {"p": [9] * 3, "a": [0, 1, 2], "b": [outcome] * 3}
         pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-        (counts,) = DuckDBEngine(tmp_path).count(table, (question,), progress=lambda _: None)
+        (counts,) = StatementEngine(tmp_path).count(table, (question,), progress=lambda _: None)
         added.append(counts.true_values)
     assert np.abs(added[0] - added[1]).tolist() == [6]
     assert request_sensitivity(table, request) == 3 * factor

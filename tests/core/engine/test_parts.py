@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sfumato.core.engine import parts
 from sfumato.core.engine.counts import bounded_query, render
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.parts import select_part
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.part import SALT, Part, split_people
@@ -23,6 +22,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.outcomes import Outcomes, Scorer
 from sfumato.core.questions.residuals import Term
+from sfumato.statements.engine import StatementEngine
 
 COLUMNS = ("a", "b")
 SILENT = {"progress": lambda _: None}
@@ -50,7 +50,7 @@ def count(folder, records, table):
     people, a, b = zip(*records, strict=True) if records else ((), (), ())
     rows = {"p": pa.array(people, pa.int64()), "a": pa.array(a, pa.int64()), "b": pa.array(b, pa.int64())}
     pq.write_table(pa.table(rows), folder / "t.parquet")
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     found = []
     for part in split():
         (counts,) = engine.count(replace(table, part=part), (Marginal(COLUMNS),), **SILENT)
@@ -83,7 +83,7 @@ def test_the_parts_are_all_of_the_table(tmp_path, facts):
     records = [(int(p), int(a), int(b)) for p, a, b in random.integers(0, (500, 3, 2), (2000, 3))]
     table = describe(**facts)
     found = count(tmp_path, records, table)
-    (whole,) = DuckDBEngine(tmp_path).count(table, (Marginal(COLUMNS),), **SILENT)
+    (whole,) = StatementEngine(tmp_path).count(table, (Marginal(COLUMNS),), **SILENT)
     assert (found[0] + found[1]).ravel().tolist() == whole.true_values.tolist()
     # Of equal records each is in a part by itself: every cell is split about as the people are.
     if facts["unit"] == "row":
@@ -176,7 +176,7 @@ def test_people_split_by_their_records_are_told_from_ours(tmp_path, monkeypatch)
 
 def test_what_cannot_be_asked_of_a_part_is_refused(tmp_path):
     count(tmp_path, [(0, 0, 0)], describe(unit="row"))
-    engine, table = DuckDBEngine(tmp_path), replace(describe(unit="row"), part=split()[0])
+    engine, table = StatementEngine(tmp_path), replace(describe(unit="row"), part=split()[0])
     narrow = replace(table, part=replace(split()[0], columns=("a",)))
     with pytest.raises(RecipeError, match="without a column"):
         engine.count(narrow, (Marginal(COLUMNS),), **SILENT)
@@ -196,14 +196,14 @@ def test_outcomes_are_those_of_plain_python(tmp_path):
     question = Outcomes(
         columns=COLUMNS, target="b", targets=np.array([0, 1]), scorers=(scorer,), edges=np.array([-2, 2])
     )
-    (counts,) = DuckDBEngine(tmp_path).count(table, (question,), **SILENT)
+    (counts,) = StatementEngine(tmp_path).count(table, (question,), **SILENT)
     expected = np.zeros((3, 2), int)
     for _, a, b in records:
         score = -3 + [0, 5, 9][a]
         expected[sum(edge < score for edge in (-2, 2)), b] += 1
     assert counts.true_values.reshape(3, 2).tolist() == expected.tolist()
     by_group = replace(question, group="a")
-    (counts,) = DuckDBEngine(tmp_path).count(table, (by_group,), **SILENT)
+    (counts,) = StatementEngine(tmp_path).count(table, (by_group,), **SILENT)
     assert counts.true_values.reshape(3, 3, 2).sum(axis=0).tolist() == expected.tolist()
 
 

@@ -17,13 +17,13 @@ import sfumato as sf
 from helpers import projects
 from helpers.asking import cells
 from helpers.cli import run_process
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
 from sfumato.curator import Curator
 from sfumato.servers.postgres import engine
 from sfumato.servers.project import open_engine
+from sfumato.statements.engine import StatementEngine
 
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
@@ -506,7 +506,7 @@ def test_any_text_is_read_as_by_duckdb(write_table, texts):
         server = parse_table("t", {"source": write_table("fuzz", rows), **spec})
         for marginal in asked:
             (here,) = open_engine(Path(folder)).count(server, cells((marginal,)), **SILENT)
-            (there,) = DuckDBEngine(Path(folder)).count(files, cells((marginal,)), **SILENT)
+            (there,) = StatementEngine(Path(folder)).count(files, cells((marginal,)), **SILENT)
             assert here.true_values.tolist() == there.true_values.tolist(), marginal
 
 

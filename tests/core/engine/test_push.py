@@ -10,7 +10,6 @@ import pytest
 
 import sfumato as sf
 from helpers import corpus
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import cap_unit
 from sfumato.servers.postgres import engine as postgres
@@ -18,6 +17,7 @@ from sfumato.servers.postgres import push as asking
 from sfumato.servers.project import open_engine
 from sfumato.servers.push import plan as push
 from sfumato.sql.relation import Relation
+from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 COLUMNS = {"region": {"values": ["a", "b"]}, "fare": {"bounds": [0, 100]}, "month": {"range": [1, 12]}}
@@ -71,7 +71,7 @@ def heavy(write_table, tmp_path):
 )
 def test_an_individual_over_the_bound_adds_as_much_as_for_a_file(heavy, text):
     there, here = heavy
-    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    server, engine = open_engine(Path()), StatementEngine(here.folder)
     assert is_pushed(there, text, server)
     assert not corpus.differ(aggregate(here, text, engine), aggregate(there, text, server))
 
@@ -85,7 +85,7 @@ def test_an_individual_over_the_bound_adds_as_much_as_for_a_file(heavy, text):
 )
 def test_bounds_are_chosen_there_from_the_histogram_of_a_file(heavy, text):
     there, here = heavy
-    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    server, engine = open_engine(Path()), StatementEngine(here.folder)
     plans = [
         corpus.plan_statement(text, each, one).choice_plan for each, one in ((here, engine), (there, server))
     ]
@@ -102,7 +102,7 @@ def test_a_chosen_number_of_records_is_held_there_as_for_a_file(write_table, tmp
     facts = {"max_records": "private"}
     there = make_project(write_table("chosen", make_rows(50)), tmp_path, **facts)
     here = make_project("t.parquet", tmp_path, **facts)
-    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    server, engine = open_engine(Path()), StatementEngine(here.folder)
     answers = []
     for project, one in ((here, engine), (there, server)):
         plan = corpus.plan_statement(COUNT, project, one)
@@ -132,7 +132,7 @@ def test_a_server_that_forgets_who_is_over_the_bound_is_caught(heavy, monkeypatc
     monkeypatch.setattr(asking, "find_beyond", lambda connection, pushed, relation: [])
     found, expected = (
         aggregate(there, COUNT, open_engine(Path())),
-        aggregate(here, COUNT, DuckDBEngine(here.folder)),
+        aggregate(here, COUNT, StatementEngine(here.folder)),
     )
     assert corpus.differ(found, expected)
 
@@ -143,7 +143,7 @@ def test_a_sum_that_rounds_halves_otherwise_is_caught(write_table, tmp_path, mon
     pq.write_table(rows, tmp_path / "t.parquet")
     there, here = make_project(write_table("halves", rows), tmp_path), make_project("t.parquet", tmp_path)
     text = "DP-SELECT 1 SUM(fare) FROM t"
-    expected = aggregate(here, text, DuckDBEngine(tmp_path))
+    expected = aggregate(here, text, StatementEngine(tmp_path))
     assert not corpus.differ(expected, aggregate(there, text, open_engine(Path())))
     monkeypatch.setattr(push, "_round_away", lambda value, words: f"CAST(round({value}) AS bigint)")
     assert corpus.differ(expected, aggregate(there, text, open_engine(Path())))
@@ -175,7 +175,7 @@ def test_who_is_over_the_bound_is_found_once_for_one_state_of_a_table(
 def test_who_is_over_the_bound_under_a_condition_is_not_kept_for_the_whole(heavy):
     # Under the condition nobody is over the bound; in the whole one individual is.
     there, here = heavy
-    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    server, engine = open_engine(Path()), StatementEngine(here.folder)
     for text in ("DP-SELECT 1 SUM(fare) FROM t WHERE fare < 1", "DP-SELECT 1 SUM(fare) FROM t", COUNT):
         assert is_pushed(there, text, server)
         assert not corpus.differ(aggregate(here, text, engine), aggregate(there, text, server))

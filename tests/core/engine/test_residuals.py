@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.engine import counts
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.residuals import BoundedCodes, list_tables, residuals_query
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Queries, find_sensitivity
 from sfumato.core.questions.residuals import Link, Residuals, Term
+from sfumato.statements.engine import StatementEngine
 
 SIZES = {"a": 4, "b": 3, "y": 2}
 CLIP = 30
@@ -59,7 +59,7 @@ def engine_over(folder, records):
     rows |= {name: [each[place + 1] for each in records] for place, name in enumerate(SIZES)}
     kinds = {"p": pa.string(), **dict.fromkeys(SIZES, pa.int64())}
     pq.write_table(pa.table({n: pa.array(v, kinds[n]) for n, v in rows.items()}), folder / "t.parquet")
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)
 
 
 def count(folder, records, table, question):

@@ -16,13 +16,13 @@ import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import write_project
 from sfumato.core.engine import textfile
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.opening import LONGEST_RECORD
 from sfumato.core.engine.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.core.engine.source import find_files
 from sfumato.core.engine.textfile import read_text
 from sfumato.core.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.core.facts.table import UNIT, parse_table
+from sfumato.statements.engine import StatementEngine
 
 
 class Exact:
@@ -262,7 +262,7 @@ def test_other_encodings_and_packed_files(tmp_path):
     (tmp_path / "t.csv").write_bytes("p,Süd\n1,a\n".encode("latin-1"))
     described = parse_table("t", {"source": "t.csv", "unit": "p", "max_records": 1})
     with pytest.raises(SourceError, match="encoding"):
-        DuckDBEngine(tmp_path).describe(described)
+        StatementEngine(tmp_path).describe(described)
     with pytest.raises(SchemaError, match="encoding must be one of"):
         parse_table("t", {"source": "t.csv", "unit": "row", "encoding": "hz"})
 
@@ -316,7 +316,7 @@ def test_a_person_and_a_period_do_not_run_together(tmp_path):
     lines = [f"{person},{period}" for person in (1, 11, 111) for period in range(1, 13)]
     (tmp_path / "t.csv").write_text("\n".join(["p,m", *lines]) + "\n")
     spec = {"source": "t.csv", "unit": ["p", "m"], "max_records": 1, "columns": {"m": {"range": [1, 12]}}}
-    (counts,) = DuckDBEngine(tmp_path).count(parse_table("t", spec), cells((("m",),)), progress=print)
+    (counts,) = StatementEngine(tmp_path).count(parse_table("t", spec), cells((("m",),)), progress=print)
     assert counts.true_values.tolist() == [3] * 12
 
 
@@ -594,7 +594,7 @@ def test_how_values_are_written_is_part_of_the_schema(tmp_path):
         "sex": {"values": ["f", "m"], "missing": ["NA"], "missing_label": "unknown"},
     }
     described = parse_table("t", {"source": "t.csv", "unit": "row", "columns": columns})
-    engine = DuckDBEngine(tmp_path)
+    engine = StatementEngine(tmp_path)
 
     def count(name):
         engine.check(described, ((name,),))
@@ -662,7 +662,7 @@ def test_narrow_types_do_not_overflow(tmp_path):
     described = parse_table(
         "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"range": [-90, 90]}}}
     )
-    (counts,) = DuckDBEngine(tmp_path).count(described, cells((("c",),)), progress=lambda _: None)
+    (counts,) = StatementEngine(tmp_path).count(described, cells((("c",),)), progress=lambda _: None)
     assert np.flatnonzero(counts.true_values).tolist() == [0, 135, 180]
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from helpers.asking import cells
 from sfumato.core.engine import bounded as engine_module
 from sfumato.core.engine.counts import OccupiedTally, Tally
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.table import parse_table
+from sfumato.statements.engine import StatementEngine
 
 # Their product is 2^63 - 1.
 FACTORS = (49, 73, 127, 337, 92_737, 649_657)
@@ -148,7 +148,7 @@ def test_the_engine_counts_occupied_cells_as_it_counts_all(tmp_path, bounding, o
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sfumato.core.engine.counts._HELD", held)
         patch.setattr(engine_module, "_BATCH_ROWS", 5)
-        dense, two, one, occupied = DuckDBEngine(tmp_path).count(
+        dense, two, one, occupied = StatementEngine(tmp_path).count(
             table, cells((("c0", "c1"), ("c1",)), (("c1",), ("c0", "c1"))), progress=lambda _: None
         )
     assert np.array_equal(spread_out(occupied, table.cells(("c0", "c1"))), dense.true_values)
@@ -172,7 +172,7 @@ def test_the_order_of_records_and_many_batches_do_not_matter(tmp_path, monkeypat
     found = []
     for ordered in (rows, rows[::-1], sorted(rows)):
         write(tmp_path, ordered)
-        (counts,) = DuckDBEngine(tmp_path).count(
+        (counts,) = StatementEngine(tmp_path).count(
             describe([4, 4]), cells((), (("c0", "c1"),)), progress=lambda _: None
         )
         found.append((counts.cells.tolist(), counts.true_values.tolist()))
@@ -188,7 +188,9 @@ def test_one_individual_adds_no_more_than_its_bound(tmp_path, bounding):
     sums = []
     for rows in (crowd, crowd + person):
         write(tmp_path, rows)
-        (counts,) = DuckDBEngine(tmp_path).count(table, cells((), (("c0", "c1"),)), progress=lambda _: None)
+        (counts,) = StatementEngine(tmp_path).count(
+            table, cells((), (("c0", "c1"),)), progress=lambda _: None
+        )
         sums.append(spread_out(counts, 12))
     difference = sums[1] - sums[0]
     assert difference.min() >= 0
@@ -201,6 +203,6 @@ def test_huge_domains_are_counted_through_the_engine(tmp_path):
     columns = {f"c{i}": pa.array([0, size - 1, size - 1, size]) for i, size in enumerate(sizes)}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     table = describe(sizes, unit="row")
-    (counts,) = DuckDBEngine(tmp_path).count(table, cells((), (tuple(columns),)), progress=lambda _: None)
+    (counts,) = StatementEngine(tmp_path).count(table, cells((), (tuple(columns),)), progress=lambda _: None)
     assert counts.cells.tolist() == [0, 2**63 - 2]
     assert counts.true_values.tolist() == [1, 2]

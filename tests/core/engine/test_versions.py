@@ -14,9 +14,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.core.engine import source as sources
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.table import parse_table
+from sfumato.statements.engine import StatementEngine
 
 ROWS = "person,zone\nana,1\nben,2\n"
 SOURCES = ("t.csv", "t.csv.gz", "t.parquet", "part*.csv", "duckdb:t.db?table=t")
@@ -40,7 +40,7 @@ def describe(source):
 
 
 def sign(folder, source="t.csv", *, engine=None):
-    return (engine or DuckDBEngine(folder)).version(describe(source), secret=b"k")
+    return (engine or StatementEngine(folder)).version(describe(source), secret=b"k")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def read(monkeypatch):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_touched_copied_and_restored_files_are_the_same_version(folder, tmp_path, source):
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     version = sign(folder, source, engine=engine)
     for path in folder.iterdir():
         os.utime(path, (1, 1))
@@ -87,7 +87,7 @@ def test_touched_copied_and_restored_files_are_the_same_version(folder, tmp_path
 
 @pytest.mark.parametrize("source", SOURCES[:-1])
 def test_other_content_of_the_same_size_and_times_is_another_version(folder, source):
-    engine, seen = DuckDBEngine(folder), set()  # all of it within a moment
+    engine, seen = StatementEngine(folder), set()  # all of it within a moment
     for flip in range(3):
         seen.add(sign(folder, source, engine=engine))
         for path in folder.glob(source):
@@ -105,7 +105,7 @@ def test_a_file_more_or_twice_the_same_is_another_version(folder):
 
 def test_what_changed_just_now_is_read_again(folder, read, monkeypatch):
     changed = (folder / "t.csv").stat().st_ctime_ns
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     for passed, files in ((0, 1), (10**7, 2), (10**10, 3), (10**10, 3)):
         monkeypatch.setattr(sources.time, "time_ns", lambda now=changed + passed: now)
         sign(folder, engine=engine)
@@ -116,7 +116,7 @@ def test_a_file_is_read_once_and_by_one_process_if_it_is_long(folder, read, late
     first = sign(folder, "part*.csv")
     assert not (folder / ".sfumato").exists()  # quickly read, so nothing is kept
     monkeypatch.setattr(sources, "_LONG", 1)
-    engine = DuckDBEngine(folder)
+    engine = StatementEngine(folder)
     read.clear()
     assert sign(folder, "part*.csv", engine=engine) == sign(folder, "part*.csv", engine=engine) == first
     assert sign(folder, "part*.csv") == first  # as another process would
@@ -154,7 +154,7 @@ def test_a_file_that_changes_while_it_is_digested_has_no_version(folder, monkeyp
 
 def test_a_copy_that_is_written_while_records_are_read_is_no_answer(folder, monkeypatch):
     project = make_project(folder, ledger="ledger.db")
-    rewritten = DuckDBEngine._open
+    rewritten = StatementEngine._open
 
     def read_half(engine, table, names):
         fetched = rewritten(engine, table, names)
@@ -168,7 +168,7 @@ def test_a_copy_that_is_written_while_records_are_read_is_no_answer(folder, monk
 
     curator = sf.open(project)
     curator.budget()
-    monkeypatch.setattr(DuckDBEngine, "_open", read_half)
+    monkeypatch.setattr(StatementEngine, "_open", read_half)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
         curator.sql(STATEMENT)
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.learn.sql import _conditions
 from sfumato.recipes.public import encode_public
+from sfumato.statements.engine import StatementEngine
 
 PERIODS = ("day", "week", "month")
 
@@ -88,7 +88,7 @@ def test_engine_and_public_files_read_the_calendar_alike(tmp_path, period, store
         pq.write_table(table, tmp_path / source)
     column = make(period)
     spec = {"source": source, "unit": "row", "columns": {"when": column_spec(column)}}
-    (found,) = DuckDBEngine(tmp_path).count(
+    (found,) = StatementEngine(tmp_path).count(
         parse_table("t", spec), (Marginal(("when",)),), progress=lambda _: None
     )
     wanted = [place(period, each) for each in MOMENTS if each is not None]
@@ -104,7 +104,7 @@ def test_what_no_calendar_has_stops_nothing(tmp_path):
     pq.write_table(pa.table({"at": odd}), tmp_path / "t.parquet")
     for period in PERIODS:
         spec = {"source": "t.parquet", "unit": "row", "columns": {"when": column_spec(make(period))}}
-        (found,) = DuckDBEngine(tmp_path).count(
+        (found,) = StatementEngine(tmp_path).count(
             parse_table("t", spec), (Marginal(("when",)),), progress=lambda _: None
         )
         assert found.true_values.sum() == 1

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import write_project
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SchemaError
 from sfumato.core.facts.column import _MOST_VALUES, column_spec, find_ranges, parse_column, parse_ranges
 from sfumato.core.facts.domain import Values
 from sfumato.core.facts.table import parse_table
+from sfumato.statements.engine import StatementEngine
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_engine_counts_what_ranges_say(tmp_path):
     stored = [0, 1, 5, 10, 15, 20, 30, 99, 99, 100, None, -1]
     pq.write_table(pa.table({"c": pa.array(stored, pa.int64())}), tmp_path / "t.parquet")
     spec = {"source": "t.parquet", "unit": "row", "columns": {"c": {"ranges": [[0, 2], [10, 30, 10], 99]}}}
-    (counts,) = DuckDBEngine(tmp_path).count(
+    (counts,) = StatementEngine(tmp_path).count(
         parse_table("t", spec), cells((("c",),)), progress=lambda _: None
     )
     assert counts.true_values.tolist() == [1, 1, 0, 1, 1, 1, 2]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.sources import seed_noise
-from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
+from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace
 
 SIZE = 40_000
 LAWS = [("laplace", 3), ("laplace", 50_000), ("gaussian", 3), ("gaussian", 50_000)]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.noise import choice
+from sfumato.core.noise import choice, exponential_choice
 from sfumato.core.noise.choice import _choose
-from sfumato.noise import exponential_choice
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 ONES = (1 << 64) - 1

@@ -12,15 +12,15 @@ import threading
 import numpy as np
 import pytest
 
-from sfumato.core.noise import entropy
-from sfumato.core.noise.entropy import KeyStream, draw_word
-from sfumato.noise import (
+from sfumato.core.noise import (
     add_noise,
     add_sparse_noise,
     discrete_gaussian,
     discrete_laplace,
+    entropy,
     exponential_choice,
 )
+from sfumato.core.noise.entropy import KeyStream, draw_word
 
 FORK = """
 import os
@@ -121,7 +121,8 @@ def test_draw_word_takes_one_word(scripted):
 DRAW = """
 import sys
 import numpy as np
-from sfumato.noise import add_noise, add_sparse_noise, discrete_gaussian, discrete_laplace, exponential_choice
+from sfumato.core.noise import add_noise, add_sparse_noise, discrete_gaussian, discrete_laplace
+from sfumato.core.noise import exponential_choice
 from sfumato.core.noise.entropy import KeyStream
 
 words = np.zeros(4, np.uint64)

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-import sfumato.noise
+import sfumato.core.noise
 from sfumato.core.errors import RecipeError
-from sfumato.core.noise import samplers
+from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace, samplers
 from sfumato.core.noise.laws import MAX_SCALE, Law, make_law
-from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -101,10 +100,10 @@ def test_a_law_is_read_exactly():
 
 
 def test_nothing_takes_a_seed():
-    for found in pkgutil.iter_modules(sfumato.noise.__path__):
-        module = importlib.import_module(f"sfumato.noise.{found.name}")
+    for found in pkgutil.iter_modules(sfumato.core.noise.__path__):
+        module = importlib.import_module(f"sfumato.core.noise.{found.name}")
         for _, member in inspect.getmembers(module, inspect.isroutine):
-            if getattr(member, "__module__", "").startswith("sfumato.noise"):
+            if getattr(member, "__module__", "").startswith("sfumato.core.noise"):
                 names = inspect.signature(member).parameters
                 assert not [name for name in names if "seed" in name or name == "rng"]
     assert not inspect.signature(sfumato.core.noise.entropy.KeyStream).parameters

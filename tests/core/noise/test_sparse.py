@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from helpers.sources import SeededSource
 from sfumato.core.errors import RecipeError
-from sfumato.core.noise import sparse
+from sfumato.core.noise import add_sparse_noise, sparse
 from sfumato.core.noise.laws import Law
 from sfumato.core.noise.sparse import LARGEST_DOMAIN, draw_passing
-from sfumato.noise import add_sparse_noise
 
 ONES = (1 << 64) - 1
 LAWS = [  # scale and threshold: from half of all cells to none that anybody will see

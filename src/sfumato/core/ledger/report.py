@@ -63,6 +63,7 @@ class BudgetReport:
     def list_periods(self) -> list[tuple[str, str, Amount]]:
         """The periods that were ever read, by first and last of those that have the same left, in order.
 
+        >>> from fractions import Fraction
         >>> half = add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 2))])
         >>> groups = ((frozenset(["m1", "m2", "m10"]), half), (frozenset(["m3"]), Spent()))
         >>> BudgetReport(budget=Budget(1), sums=half, groups=groups).list_periods()

@@ -8,8 +8,8 @@ import pytest
 
 from helpers import contract_tables
 from helpers import spark as spark_helper
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.servers.project import open_engine
+from sfumato.statements.engine import StatementEngine
 
 SHARED = Path(__file__).resolve().parents[5] / "shared"
 
@@ -63,4 +63,4 @@ def place(request, folder):
 @pytest.fixture
 def file_engine(folder):
     """The engine that all others are compared with."""
-    return DuckDBEngine(folder)
+    return StatementEngine(folder)

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import corpus
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.facts.project import parse_project
 from sfumato.servers.project import open_engine
 from sfumato.servers.spark import beyond
+from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 ROWS, FIRST = 4000, 1500
@@ -62,7 +62,7 @@ def differs(tmp_path):
         pq.write_table(rows, tmp_path / "all.parquet")
         here = make_project("all.parquet", tmp_path)
         there = make_project(f"spark:{tmp_path}/rows/*.parquet", tmp_path)
-        expected = aggregate(here, text, DuckDBEngine(tmp_path))
+        expected = aggregate(here, text, StatementEngine(tmp_path))
         return corpus.differ(expected, aggregate(there, text, open_engine(tmp_path)))
 
     return differs

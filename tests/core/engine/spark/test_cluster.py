@@ -9,11 +9,11 @@ import pytest
 
 import sfumato
 from helpers.asking import cells
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.recipes import CellCounts
 from sfumato.servers.project import open_engine
+from sfumato.statements.engine import StatementEngine
 
 pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("clinic", "age"))
@@ -28,7 +28,7 @@ def count_files(table, folder, marginals=MARGINALS):
     here = replace(table, source="visits*.parquet")
     return [
         each.true_values.tolist()
-        for each in DuckDBEngine(folder).count(here, cells(marginals), progress=quiet)
+        for each in StatementEngine(folder).count(here, cells(marginals), progress=quiet)
     ]
 
 

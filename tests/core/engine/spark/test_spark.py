@@ -11,12 +11,12 @@ import pytest
 
 import sfumato
 from helpers.asking import cells
-from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.recipes import CellCounts
 from sfumato.servers.project import open_engine
 from sfumato.servers.spark.engine import COUNTED, lay_out, make_counter
+from sfumato.statements.engine import StatementEngine
 
 pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("age",))
@@ -46,7 +46,7 @@ def test_a_release_from_spark_is_verified_and_repeated_for_nothing(make_project,
 def test_bounds_and_counts_are_those_of_files(make_project, tmp_path):
     table = read_project(make_project()).table("visits")
     found = open_engine(tmp_path).count(table, cells(MARGINALS), progress=quiet)
-    there = DuckDBEngine(tmp_path).count(
+    there = StatementEngine(tmp_path).count(
         replace(table, source="visits*.parquet"), cells(MARGINALS), progress=quiet
     )
     for one, other in zip(found, there, strict=True):
