@@ -1,8 +1,8 @@
 """Draws docs/images/rooms.svg from the imports of the code: a box for each room, an arrow for what it needs.
 
 The floors are the layers of the contracts in pyproject.toml, those of the core within its wall. Arrows that
-follow from others are left out: a
-room that needs the schema through the questions is drawn with one arrow, to the questions.
+follow from others are left out: a room that needs the facts through the questions is drawn with one arrow, to
+the questions.
 """
 
 import tomllib
@@ -21,8 +21,10 @@ def read_floors() -> list[list[str]]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     house, core = (each["layers"] for each in contracts if each["type"] == "layers")
     place = house.index("core")
-    layers = [*house[:place], *core, *house[place + 1 :]]
-    return [[room.strip() for room in layer.split("|")] for layer in layers]
+    layers = [layer.split("|") for layer in house]
+    outside = [[_spell(room.strip()) for room in layer] for layer in layers]
+    within = [[room.strip() for room in layer.split("|")] for layer in core]
+    return [*outside[:place], *within, *outside[place + 1 :]]
 
 
 def find_needs() -> dict[str, set[str]]:
@@ -41,7 +43,14 @@ def find_needs() -> dict[str, set[str]]:
 def _room(module: str) -> str:
     """The room of a module: of the core, the room within."""
     parts = module.split(".")
-    return parts[2] if parts[1] == "core" and len(parts) > 2 else parts[1]
+    if parts[1] == "core":
+        return parts[2] if len(parts) > 2 else "core"
+    return _spell(parts[1])
+
+
+def _spell(room: str) -> str:
+    """A room of one file has its ending, so that it is not taken for one of the core."""
+    return f"{room}.py" if (ROOT / "src" / "sfumato" / f"{room}.py").exists() else room
 
 
 def reduce_needs(needs: dict[str, set[str]]) -> dict[str, set[str]]:

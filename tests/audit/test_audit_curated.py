@@ -242,7 +242,7 @@ def test_an_output_that_looks_past_the_noise_is_caught(project, monkeypatch):
 
 
 def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
-    original = engine_module.StatementEngine.count
+    original = engine_module.DuckDBEngine.count
 
     def fail(self, table, marginals, **options):
         counts = original(self, table, marginals, **options)
@@ -251,19 +251,19 @@ def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
             raise sf.SourceError(message)
         return counts
 
-    monkeypatch.setattr(engine_module.StatementEngine, "count", fail)
+    monkeypatch.setattr(engine_module.DuckDBEngine, "count", fail)
     assert "an error depends on the records" in catch(COUNTS, project())
 
 
 def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
-    original = engine_module.StatementEngine.count
+    original = engine_module.DuckDBEngine.count
 
     def tell(self, table, questions, *, progress):
         counts = original(self, table, questions, progress=progress)
         progress(f"{int(counts[0].true_values.sum())} records read")
         return counts
 
-    monkeypatch.setattr(engine_module.StatementEngine, "count", tell)
+    monkeypatch.setattr(engine_module.DuckDBEngine, "count", tell)
     assert "the progress messages depend" in catch(COUNTS, project())
 
 

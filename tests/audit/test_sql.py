@@ -656,7 +656,7 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
 
 
 def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    from sfumato.core.engine import duckdb as engine
+    from sfumato.statements import engine
 
     monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
     monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)

@@ -82,9 +82,9 @@ def test_explain_names_the_price_and_what_is_paid_for(project):
 def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(project):
     code = (
         "import os, signal\n"
-        "from sfumato import engines\n"
+        "from sfumato.servers import project as engines\n"
         "import sfumato as sf\n"
-        "from sfumato.engines import StatementEngine\n"
+        "from sfumato.statements.engine import StatementEngine\n"
         "class Dying(StatementEngine):\n"
         "    def aggregate(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

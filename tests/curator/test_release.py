@@ -248,9 +248,9 @@ def test_two_processes_at_once_never_overspend(project):
 def test_an_interrupt_keeps_the_charge_and_writes_nothing(project):
     code = (
         "import os, signal, sys\n"
-        "from sfumato import engines\n"
+        "from sfumato.servers import project as engines\n"
         "from sfumato.cli import main\n"
-        "from sfumato.engines import StatementEngine\n"
+        "from sfumato.statements.engine import StatementEngine\n"
         "class Slow(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
@@ -358,9 +358,9 @@ def test_no_argument_of_a_release_is_a_seed():
 def test_killed_between_steps_keeps_the_ledger_whole(project):
     code = (
         "import os, signal, sys\n"
-        "from sfumato import engines\n"
+        "from sfumato.servers import project as engines\n"
         "import sfumato as sf\n"
-        "from sfumato.engines import StatementEngine\n"
+        "from sfumato.statements.engine import StatementEngine\n"
         "class Dying(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

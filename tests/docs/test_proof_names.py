@@ -133,11 +133,11 @@ def test_every_name_of_code_is_found(page):
 
 STALE = {
     "`_refine` in `curator/statements.py`": ["_refine in curator/statements.py"],
-    "is `StatementEngine.count` in `src/sfumato/core/engine/duckdb.py`": [
-        "StatementEngine.count in src/sfumato/core/engine/duckdb.py"
+    "is `DuckDBEngine.count` in `src/sfumato/core/engine/duckdb.py`": [
+        "DuckDBEngine.count in src/sfumato/core/engine/duckdb.py"
     ],
     "`state_accuracy`, `sf_plain` and `_create_encoded`": ["state_accuracy", "sf_plain", "_create_encoded"],
-    "`curator/gone.py`, `Cost.gone`; `Cost.mu`, `StatementEngine.count`, `admits`": [
+    "`curator/gone.py`, `Cost.gone`; `Cost.mu`, `DuckDBEngine.count`, `admits`": [
         "curator/gone.py",
         "Cost.gone",
     ],

@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
+from sfumato.core.facts.project import read_project
 from sfumato.recipes import Quantiles
 
 COLUMNS = """
@@ -124,7 +125,7 @@ def test_the_noise_is_that_of_all_records_of_an_individual(lay_out):
         for ledger in project.parent.glob("ledger.db*"):
             ledger.unlink()
         plan = Quantiles(table="t", column="age").plan(
-            sf.schema.read_project(project).table("t"), epsilons=(Fraction(1),), delta=Fraction(0)
+            read_project(project).table("t"), epsilons=(Fraction(1),), delta=Fraction(0)
         )
         scales[most] = [each.scale for each in plan.requests]
         assert sum(cost.epsilon for cost in plan.costs) == 1

@@ -176,7 +176,7 @@ def test_the_charge_covers_what_is_asked_and_the_noise_what_one_parent_moves(tmp
     assert 0 < spent <= Fraction(release.certificate["total"]["mu_squared"])
     assert float(release.certificate["total"]["epsilon_at_delta"]["1e-6"]) <= 2
     assert 1.999 < float(curator.budget().spent) <= 2
-    with pytest.raises(sf.errors.BudgetExceeded):
+    with pytest.raises(sf.BudgetExceeded):
         curator.release(Related(table="people", order="line", seed=1), epsilon="0.1", delta="1e-6")
 
 
@@ -255,7 +255,7 @@ def test_a_changed_parent_fails_verification(
     folder.mkdir()
     for name, content in changed.items():
         (folder / name).write_bytes(content)
-    with pytest.raises(sf.errors.VerificationFailed, match=r"parents\.csv"):
+    with pytest.raises(sf.VerificationFailed, match=r"parents\.csv"):
         sf.verify(folder)
 
 
@@ -353,5 +353,5 @@ def test_counts_of_parents_are_not_taken_for_counts_of_records(
     released: tuple[sf.Curator, sf.Release, Path],
 ) -> None:
     curator, _, _ = released
-    with pytest.raises(sf.errors.SfumatoError, match="FREE"):
+    with pytest.raises(sf.SfumatoError, match="FREE"):
         curator.sql("DP-SELECT FREE COUNT(*) FROM people")

@@ -9,6 +9,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.recipes.base import Product
 from sfumato.release.certificate import pack_json
 from sfumato.release.files import pack_measurements
 
@@ -357,7 +358,7 @@ def test_measurements_with_another_column_are_found(out):
 
 def test_a_recipe_adds_only_files_that_a_release_has():
     with pytest.raises(sf.RecipeError, match=r"exact\.csv"):
-        sf.recipes.Product(table=pa.table({}), files={"exact.csv": b""})
+        Product(table=pa.table({}), files={"exact.csv": b""})
 
 
 def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path):

@@ -38,7 +38,7 @@ public = true
 source = "clinics.csv"
 """
 
-READS = ("aggregate", "count", "read_records", "examine", "select", "version", "snapshot")
+READS = ("aggregate", "count", "read_records", "select", "version", "snapshot")
 LISTINGS = ["SHOW TABLES", "DESCRIBE visits", "SUMMARIZE visits", "DESCRIBE clinics", "SUMMARIZE clinics"]
 
 

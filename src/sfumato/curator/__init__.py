@@ -1,7 +1,6 @@
 """Answers about the tables of one project, each charged to its ledger before it is computed.
 
-`door` is the only place where exact values meet noise. `conversation` asks the questions of a recipe there,
-`statements` those of DP-SELECT, `scores` those of a score that is published.
+`conversation` asks the questions of a recipe at the door, `statements` those of DP-SELECT, `scores` scores.
 """
 
 from __future__ import annotations
