@@ -113,7 +113,7 @@ def write_regions(folder, lines, *, more=""):
 
 def test_lines_that_are_no_record_are_counted(tmp_path):
     lines = ["region", *["a"] * 40, '"b', *["c"] * 9]
-    write_regions(tmp_path, lines, more='quoting = "multiline"')
+    write_regions(tmp_path, lines)
     found = run(tmp_path).stdout
     assert "40 records" in found
     assert "50 lines after the header, 10 more than records" in found
@@ -122,12 +122,12 @@ def test_lines_that_are_no_record_are_counted(tmp_path):
 
 
 def test_lines_that_leave_a_quote_open_are_counted_and_advised(tmp_path):
-    write_regions(tmp_path, ["region", "a", '"b', 'c"', '12" pipe', '"a"'])
+    write_regions(tmp_path, ["region", "a", '"b', 'c"', '12" pipe', '"a"'], more='quoting = "line"')
     (table,) = json.loads(run(tmp_path, "--json").stdout)["tables"]
     assert (table["lines"], table["records"], table["open_quotes"]) == (5, 5, 1)
     found = run(tmp_path).stdout
     assert "1 lines open a quote" in found
-    assert 'quoting = "multiline"' in found
+    assert "leave quoting out" in found
     write_regions(tmp_path, ["region", '"b', 'c"'], more='quoting = "none"')
     assert "open a quote" not in run(tmp_path).stdout
 

@@ -93,10 +93,8 @@ def test_every_format_gives_the_same_records(name, tmp_path):
     assert read_table(path, side="table").to_pylist() == ROWS
     assert read_table(path, side="table", columns=["fee"]).column_names == ["fee"]
     # And where records are counted; the noise of epsilon 1000 is none.
-    quoting = 'quoting = "multiline"' if "csv" in name else ""
     (tmp_path / "sfumato.toml").write_text(
         f'[budget]\nepsilon = 5000\n[tables.t]\nsource = "{name}"\nunit = "person"\nmax_records = 1\n'
-        f"{quoting}\n"
         '[tables.t.columns]\nregion = { values = ["Süd", "north, old", "a \\"b\\"\\nc"] }\n'
         'born = { period = "year", range = [1999, 2002] }\nfee = { bounds = [0, 20] }\n'
     )

@@ -67,12 +67,12 @@ def _show(fit: dict[str, Any]) -> None:
         say(
             f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
             "they hold texts with line breaks, or another number of fields than the header, or stand after a "
-            "quote that is never closed, and then they are not read"
+            'quote that is never closed, and then they are not read: if so, quoting = "line" or "none"'
         )
     if fit["open_quotes"]:
         say(
-            f"{fit['open_quotes']:,} lines open a quote and do not close it. If fields hold line breaks, say "
-            'quoting = "multiline", or each line counts as a record; if quotes are text, quoting = "none"'
+            f"{fit['open_quotes']:,} lines open a quote and do not close it. If fields hold line breaks, "
+            'leave quoting out, or each line counts as a record; if quotes are text, quoting = "none"'
         )
 
 

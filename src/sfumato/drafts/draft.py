@@ -114,8 +114,7 @@ def draft_project(
             "",
             "# All columns of a text file are text until they are described. Of numbers: range = [1, 12],",
             '# bins = [0, 10, 50] or bounds = [0, 50]. Of dates: period = "month", or for SQL',
-            '# range = ["2019-01-01", "2025-12-31"]. With line breaks in quotes: quoting = "multiline"',
-            f"# above, under [tables.{table}].",
+            '# range = ["2019-01-01", "2025-12-31"].',
         ]
     if rules:
         lines += ["", *rules]

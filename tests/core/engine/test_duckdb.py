@@ -132,13 +132,7 @@ def test_compressed_text_and_other_delimiters(tmp_path):
 def test_line_breaks_inside_quotes_are_text(tmp_path):
     (tmp_path / "t.csv").write_text('p,c\n1,"a\nb"\n2,a\n3\n4,b,extra\n')
     described = parse_table(
-        "t",
-        {
-            "source": "t.csv",
-            "unit": "row",
-            "quoting": "multiline",
-            "columns": {"c": {"values": ["a", "a\nb"]}},
-        },
+        "t", {"source": "t.csv", "unit": "row", "columns": {"c": {"values": ["a", "a\nb"]}}}
     )
     assert count(tmp_path, described, "c").tolist() == [1, 1]
 

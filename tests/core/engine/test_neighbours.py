@@ -25,8 +25,7 @@ from sfumato.curator import Curator
 def write_project(folder, table, *, source="t.parquet", most=3):
     folder.mkdir()
     columns = {"g": {"values": ["a", "b", "c"]}}
-    more = 'quoting = "multiline"' if source.endswith(".csv") else ""
-    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000, more=more)
+    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000)
     if isinstance(table, bytes):
         (folder / source).write_bytes(table)
     else:

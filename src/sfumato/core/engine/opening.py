@@ -98,11 +98,12 @@ def find_quoting(path: Path, declared: Quoting | None = None) -> Quoting:
     """What quotes mean in the text file at `path`: what is declared, or what they mean in its format.
 
     >>> find_quoting(Path("people.csv.gz")), find_quoting(Path("people.tsv")), find_quoting(Path("a.xlsx"))
-    ('line', 'none', 'multiline')
+    ('multiline', 'none', 'multiline')
     """
-    if is_spelled(path):
-        return "multiline"
-    return declared or ("none" if _inner_name(path).endswith(".tsv") else "line")
+    # Programs that write CSV put line breaks between quotes: read by lines, one record would become several,
+    # of whomever they name. What is written without quotes, as .tsv often is, must say so.
+    plain = not is_spelled(path) and _inner_name(path).endswith(".tsv")
+    return declared or ("none" if plain else "multiline")
 
 
 def split_fields(record: bytes, delimiter: bytes, quoting: Quoting) -> list[bytes]:

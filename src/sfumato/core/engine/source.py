@@ -371,8 +371,8 @@ def _describe_csv(
     fields = split_fields(first.encode(), delimiter.encode(), kinds[0])
     if any(has_odd_quote(each, kinds[0]) for each in fields):
         raise SourceError(
-            f'{name}: a quote in its header is not closed where the name ends; say quoting = "multiline" if '
-            'names hold line breaks, "none" if quotes are plain text, or rename that column'
+            f'{name}: a quote in its header is not closed where the name ends; say quoting = "none" if '
+            'quotes are plain text, "multiline" if names hold line breaks, or rename that column'
         )
     names = [unquote(each).decode() if kinds[0] != "none" else each.decode() for each in fields]
     if not first and has_lines(paths[0]):

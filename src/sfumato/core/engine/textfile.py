@@ -1,10 +1,10 @@
 """Text files read strictly and in order: where a record ends follows from its own bytes alone.
 
 One meaning of CSV, with no guess: a quote at the start of a field opens it, the next one that is not doubled
-closes it, and separators between them belong to the field. Any other quote is text. A record is a line, and a
-quote that is not closed in its line is text, so that the bytes of one record cannot change how another is
-read. With `quoting = "none"` every quote is text. With "multiline" a line break between quotes belongs to the
-field: that holds then for records whose quotes are closed, and one that is not takes what follows with it.
+closes it, and separators and line breaks between them belong to the field. Any other quote is text. So the
+bytes of one record cannot change how another is read, if whoever wrote the file closed its quotes: one that
+is not closed takes what follows with it. Where that is not sure, a record is a line: with `quoting = "line"`
+a quote that its line does not close is text, and with "none" every quote is.
 
 A record whose quotes stand elsewhere than around a field is spelled again by itself; one with another
 number of fields than the header, or longer than `LONGEST_RECORD`, is none. The rest is cut into fields by
