@@ -26,7 +26,7 @@ COMMUNITY = (
 )
 
 
-BUDGET = {"delta": 1e-6, "accounting": "gaussian"}
+BUDGET = {"delta": 1e-6}
 
 
 def code_columns(sizes, leave_out=()):
