@@ -6,29 +6,7 @@ large to list. Nothing here takes a seed.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
-from sfumato.core.noise.choice import (
-    exponential_choice,
-    exponential_index,
-    laplace_max_index,
-    permute_and_flip_index,
-    poisson_sample,
-)
-from sfumato.core.noise.laws import Kind, Law, make_law
-from sfumato.core.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
-from sfumato.core.noise.sparse import add_sparse_noise
+from sfumato.core import noise as _noise
+from sfumato.core.noise import *  # noqa: F403 - the names that the core lists are those that people import
 
-__all__ = [
-    "Kind",
-    "Law",
-    "NoiseSource",
-    "add_noise",
-    "add_sparse_noise",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "exponential_choice",
-    "exponential_index",
-    "laplace_max_index",
-    "make_law",
-    "permute_and_flip_index",
-    "poisson_sample",
-]
+__all__ = _noise.__all__

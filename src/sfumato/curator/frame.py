@@ -148,9 +148,11 @@ def open_frame(
         **options,
         "columns": {str(key): _describe_column(key, each) for key, each in columns.items()},
     }
-    folder, known = _keep_records(frame, unit=unit)
+    folder, records = _keep_records(frame, unit=unit)
+    # With a ledger of its own nobody asks whose records they are.
+    known = _hash_records(records, unit) if ledger is None else None
     with _opening:
-        opened = _find_opened(known) if ledger is None else None
+        opened = None if known is None else _find_opened(known)
         place = str(folder / "ledger.db" if ledger is None else ledger) if opened is None else opened.ledger
         document = {
             "budget": {
@@ -176,14 +178,16 @@ def open_frame(
                 f"people of this table were opened before, with a budget of epsilon {stated}: state the "
                 'same, or if these are others, a ledger of their own: ledger="other.db"'
             )
-        if opened is not None and not any(each.covers(known) for each in opened.tables):
+        if known is None or (opened is not None and any(each.covers(known) for each in opened.tables)):
+            return curator
+        if opened is not None:
             warnings.warn(
                 "people of this table were opened before in this process: one budget is for both. If these "
                 'are others, or draws of made-up people, name a ledger of their own: ledger="other.db"',
                 stacklevel=2,
             )
             opened.tables.append(known)
-        elif opened is None and ledger is None:
+        else:
             _opened.append(_Opened(place, budget, [known]))
             if unit == "row":
                 warnings.warn(
@@ -234,8 +238,8 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - a scalar of Python or numpy
     return value.item() if hasattr(value, "item") else value
 
 
-def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, _Known]:
-    """The folder with the records as a file, one for equal records, and what its table is known by."""
+def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, pa.Table]:
+    """The folder with the records as a file, one for equal records, and what is in it."""
     records = read_table(frame, side="frame").replace_schema_metadata()
     if unit in records.column_names and pa.types.is_floating(records[unit].type):
         # pandas makes floats of whole numbers where one is missing. As texts they can be told apart.
@@ -251,7 +255,7 @@ def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, _Known]:
         if not (folder / _FILE).exists():
             folder.mkdir(exist_ok=True)
             path.rename(folder / _FILE)
-    return folder, _hash_records(records, unit[0] if isinstance(unit, list) else unit)
+    return folder, records
 
 
 def _hash_records(records: pa.Table, unit: object) -> _Known:
@@ -262,6 +266,8 @@ def _hash_records(records: pa.Table, unit: object) -> _Known:
         # Two types that DuckDB does not know, and that name nobody.
         if not (pa.types.is_float16(each.type) or pa.types.is_decimal256(each.type))
     }
+    if isinstance(unit, list):
+        unit = unit[0]  # of a unit over time, the individuals
     nobody: NDArray[np.uint64] = np.empty(0, np.uint64)
     if not values:
         times = np.empty(0, np.int64)
