@@ -25,8 +25,8 @@ import numpy as np
 
 from peers import peer_python
 from sfumato.core.questions.series import SERIES_GRID
-from sfumato.models.hierarchy import Level, fit_levels
-from sfumato.models.series import estimate_sums, root_weights
+from sfumato.inference.models.hierarchy import Level, fit_levels
+from sfumato.inference.models.series import estimate_sums, root_weights
 from sfumato.noise import discrete_gaussian
 
 REQUIREMENTS = ["opendp==0.16.0", "numpy>=2.0"]

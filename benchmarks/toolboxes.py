@@ -219,8 +219,8 @@ def compare_median(folder, data, runs):
 
 def compare_compositions(folder, data, runs):
     """Rules of composition for some numbers of queries."""
-    from sfumato.explain.composition import compare_compositions as compare
-    from sfumato.explain.guarantee import Guarantee
+    from sfumato.report.explain.composition import compare_compositions as compare
+    from sfumato.report.explain.guarantee import Guarantee
 
     del folder, data, runs
     print(f"\ncomposition at delta {DELTA:g}")

@@ -105,7 +105,7 @@ def draw_rooms() -> str:
 def _kind(room: str) -> str:
     if room == "door":
         return "door"
-    private = {"anonymity", "attack", "audit", "drafts", "engine", "metrics", "servers", "statements"}
+    private = {"anonymity", "audit", "engine", "metrics", "servers", "statements"}
     return "private" if room in private else "public"
 
 

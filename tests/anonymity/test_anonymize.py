@@ -24,7 +24,7 @@ from sfumato.anonymity import (
     measure_anonymity,
     release_table,
 )
-from sfumato.attack import compatible, parse_pattern
+from sfumato.anonymity.attack import compatible, parse_pattern
 
 QUASI = ["age", "sex", "town"]
 

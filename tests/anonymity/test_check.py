@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.anonymity.attack import compatible, parse_pattern
 from sfumato.anonymity.check import NOT_DP, Requirements, find_shortfalls, measure_anonymity
-from sfumato.attack import compatible, parse_pattern
 from sfumato.core.errors import AnonymityError, SourceError
 
 PEOPLE = {

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.anonymity.attack import compatible, parse_pattern, read_text
 from sfumato.anonymity.hierarchy import (
     Dates,
     Groups,
@@ -19,7 +20,6 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
     check_nested,
 )
-from sfumato.attack import compatible, parse_pattern, read_text
 from sfumato.core.errors import AnonymityError
 
 DAY = datetime.date

@@ -27,7 +27,7 @@ from sfumato.core.questions.measurement import (
     request_size,
 )
 from sfumato.core.questions.residuals import Residuals
-from sfumato.models import terms
+from sfumato.inference.models import terms
 from sfumato.recipes import Additive
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.selection import RemainingBudget

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.choose.mechanisms import Terms
-from sfumato.choose.threshold import noise_scales, split_epsilon
+from sfumato.choose import Terms, noise_scales, split_epsilon
 from sfumato.curator import statements
 
 RATIOS = [Fraction(1, 2), Fraction(1, 10), Fraction(97, 100)]

@@ -20,7 +20,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import request_cost, request_sensitivity
-from sfumato.models import design as model_design
+from sfumato.inference.models import design as model_design
 from sfumato.recipes import Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
 from sfumato.recipes.base import follow_recipe

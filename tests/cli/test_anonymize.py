@@ -20,7 +20,7 @@ import pytest
 from helpers.cli import invoke
 from sfumato.anonymity import METHODS
 from sfumato.anonymity.summary import INTERNAL
-from sfumato.attack import invent_town
+from sfumato.audit.demonstrations import invent_town
 from sfumato.core.errors import SfumatoError
 
 DOOR = sys.modules["sfumato.anonymity.anonymize"]

@@ -8,7 +8,8 @@ import pyarrow.csv
 import pytest
 
 from helpers.cli import invoke
-from sfumato.attack import INTERNAL, invent_town
+from sfumato.anonymity.attack import INTERNAL
+from sfumato.audit.demonstrations import invent_town
 
 run = partial(invoke, "attack")
 

@@ -139,7 +139,7 @@ def test_init_drafts_a_project_that_names_what_is_missing(project):
 
 
 def test_init_tells_nothing_about_the_records(tmp_path, people):
-    from sfumato.drafts.draft import draft_project
+    from sfumato.tables.draft import draft_project
 
     pyarrow.csv.write_csv(people, tmp_path / "t.csv")
     first = run("init", "t.csv", cwd=tmp_path).stdout

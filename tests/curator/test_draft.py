@@ -15,7 +15,7 @@ from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.facts.project import parse_project
 from sfumato.curator import Curator, describe_source
 from sfumato.curator.draft import draft_privately, read_public_profile
-from sfumato.drafts.draft import draft_project
+from sfumato.tables.draft import draft_project
 
 SIZE = 3000
 

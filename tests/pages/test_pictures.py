@@ -9,13 +9,13 @@ import zlib
 import numpy as np
 import pytest
 
-from sfumato.explain.explanation import explain_guarantee
-from sfumato.explain.guarantee import Guarantee
-from sfumato.explain.picture import draw_explanation
 from sfumato.pages.charts import draw_matrix, has_uneven_bins
 from sfumato.pages.curve import ErrorPoint, draw_errors
 from sfumato.pages.series import draw_scatter, draw_series
 from sfumato.pages.words import MINUS
+from sfumato.report.explain.explanation import explain_guarantee
+from sfumato.report.explain.guarantee import Guarantee
+from sfumato.report.explain.picture import draw_explanation
 
 
 def explain():

@@ -364,7 +364,7 @@ def test_a_recipe_adds_only_files_that_a_release_has():
 def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path):
     import csv
 
-    from sfumato.attack import open_published
+    from sfumato.anonymity.attack import open_published
     from sfumato.metrics.columns import read_side
 
     labels = ["=1+1", "-5", "+", "-", "@x", "+a(b)", "-5-3", "\tx", "'=y", "'plain", "a=b", "\uff1dz"]

@@ -17,7 +17,7 @@ from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_grid
-from sfumato.models.document import pack_model
+from sfumato.inference.models.document import pack_model
 from sfumato.recipes import Linear, Logistic, evaluation
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
@@ -141,7 +141,7 @@ def test_intervals_of_numbers_cover(kind, epsilon):
 
 def test_an_interval_of_the_noise_or_of_the_draw_alone_is_noticed(monkeypatch):
     """A control: without the noise in it, an interval at epsilon 0.5 holds far too seldom."""
-    from sfumato.models import evaluation as figures
+    from sfumato.inference.models import evaluation as figures
 
     plain = figures._vary
     monkeypatch.setattr(

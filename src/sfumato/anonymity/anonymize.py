@@ -43,7 +43,7 @@ from sfumato.anonymity.labels import (
 from sfumato.anonymity.options import Options
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
-from sfumato.drafts.draft import PERSON_NAMES
+from sfumato.tables.draft import PERSON_NAMES
 from sfumato.tables.read import TableLike, give_back, is_text, read_table, require_columns
 
 _FORMATS = (".parquet", ".csv", ".csv.gz")

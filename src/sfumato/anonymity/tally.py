@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
+from sfumato.anonymity.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import TableLike, is_text, read_pieces, read_table, spell_table

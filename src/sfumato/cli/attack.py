@@ -11,7 +11,7 @@ from sfumato.cli.output import Json, note, print_json, say, split_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.attack import Linkage, Published
+    from sfumato.anonymity.attack import Linkage, Published
 
 attack = typer.Typer(
     help="Attack a release as an adversary would: INTERNAL, on the private side.",
@@ -53,7 +53,7 @@ def link(
 
     Example: sfumato attack link out.csv --with voters.csv --on birthday,postcode,sex --reveal diagnosis
     """
-    from sfumato.attack import (
+    from sfumato.anonymity.attack import (
         INTERNAL,
         describe_linkage,
         link_tables,
@@ -94,7 +94,7 @@ def link(
 @attack.command()
 def difference(epsilon: Epsilon = "0.1", budget: BudgetOption = "1", json: Json = False) -> None:
     """Try to learn a secret from two counts of an invented clinic: plain SQL tells it, DP-SELECT does not."""
-    from sfumato.attack import describe_difference, run_difference
+    from sfumato.audit.demonstrations import describe_difference, run_difference
 
     result = run_difference(epsilon=epsilon, budget=budget)
     if json:
@@ -111,7 +111,7 @@ def average(
     json: Json = False,
 ) -> None:
     """Try to average the noise of one count away: repeats bring the same noise, and new words cost budget."""
-    from sfumato.attack import describe_average, run_average
+    from sfumato.audit.demonstrations import describe_average, run_average
 
     result = run_average(epsilon=epsilon, budget=budget, repeats=repeats)
     if json:

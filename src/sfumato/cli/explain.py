@@ -36,9 +36,9 @@ def explain(
     """
     from sfumato.core.exact import parse_exact
     from sfumato.core.files import check_file, write_file
-    from sfumato.explain.composition import compare_compositions, describe_compositions
-    from sfumato.explain.explanation import describe_explanation, explain_guarantee
-    from sfumato.explain.guarantee import Guarantee
+    from sfumato.report.explain.composition import compare_compositions, describe_compositions
+    from sfumato.report.explain.explanation import describe_explanation, explain_guarantee
+    from sfumato.report.explain.guarantee import Guarantee
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:
@@ -56,7 +56,7 @@ def explain(
     explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
     lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
     if picture is not None:
-        from sfumato.explain.picture import draw_explanation
+        from sfumato.report.explain.picture import draw_explanation
 
         write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:

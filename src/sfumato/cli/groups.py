@@ -11,7 +11,7 @@ from sfumato.cli.output import Force, Json, note, print_json, print_table, refus
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.grouping import Grouping
+    from sfumato.recipes.grouping import Grouping
 
 _WARNING = "the groups follow the public table, so it must be public and about nobody in the private one"
 
@@ -45,7 +45,7 @@ def groups(
     from sfumato.core.errors import RecipeError, ReleaseError
     from sfumato.core.exact import parse_delta, parse_positive
     from sfumato.core.files import check_file, write_file
-    from sfumato.grouping import (
+    from sfumato.recipes.grouping import (
         draft_recipe,
         draw_groups,
         encode_described,

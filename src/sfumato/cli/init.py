@@ -11,7 +11,7 @@ import typer
 from sfumato.cli.output import Json, note, print_json, progress, say
 
 if TYPE_CHECKING:
-    from sfumato.drafts.draft import Known
+    from sfumato.tables.draft import Known
 
 
 def init(
@@ -52,8 +52,8 @@ def init(
     from sfumato.core.engine.opening import TEXT_FILES, has_lines
     from sfumato.core.facts.project import match_files
     from sfumato.curator import describe_source
-    from sfumato.drafts.codebook import read_codebook
-    from sfumato.drafts.draft import draft_project, merge_known
+    from sfumato.tables.codebook import read_codebook
+    from sfumato.tables.draft import draft_project, merge_known
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)

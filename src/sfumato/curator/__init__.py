@@ -438,8 +438,8 @@ class Curator:
         `table` may also be a recipe file: then it tells how many records count in all columns that this asks
         about. Nothing is charged, and nothing of it may be published: it is not private.
         """
-        from sfumato.drafts.examine import examine_source
         from sfumato.recipes.files import read_recipe
+        from sfumato.tables.examine import examine_source
 
         if table in self._project.tables or not table.endswith(".toml"):
             described = self._project.table(table)

@@ -26,11 +26,11 @@ from sfumato.core.exact import format_exact, format_short, parse_delta, parse_ex
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.project import find_private, match_files, parse_project
 from sfumato.curator import Curator
-from sfumato.drafts.draft import MISSING, PERSON_NAMES, Known, describe_column, is_text_file, name_table
-from sfumato.drafts.profile import find_edges, profile_table
-from sfumato.grouping import draft_rules, find_rules
+from sfumato.recipes.grouping import draft_rules, find_rules
 from sfumato.recipes.public import read_public_table
 from sfumato.sql.finish import Answer
+from sfumato.tables.draft import MISSING, PERSON_NAMES, Known, describe_column, is_text_file, name_table
+from sfumato.tables.profile import find_edges, profile_table
 
 # Of epsilon: for the kinds of columns, and with what they hold. The rest is for numbers among texts.
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)

@@ -17,13 +17,13 @@ from sfumato.core.errors import RecipeError, ReleaseError, SourceError
 from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.column import Column, parse_column
 from sfumato.core.questions.moments import SCORE_GRID
+from sfumato.inference.models.additive import AdditiveModel, label_cells, read_model
+from sfumato.inference.models.clusters import ClusterModel, read_clusters
+from sfumato.inference.models.distribution import DistributionModel, read_distribution
+from sfumato.inference.models.document import FORMAT, pack_model
+from sfumato.inference.models.network import NetworkModel, read_network
+from sfumato.inference.models.regression import RegressionModel, read_regression
 from sfumato.learn.sql import regression_sql, score_sql
-from sfumato.models.additive import AdditiveModel, label_cells, read_model
-from sfumato.models.clusters import ClusterModel, read_clusters
-from sfumato.models.distribution import DistributionModel, read_distribution
-from sfumato.models.document import FORMAT, pack_model
-from sfumato.models.network import NetworkModel, read_network
-from sfumato.models.regression import RegressionModel, read_regression
 from sfumato.recipes.public import encode_public
 from sfumato.release.folder import open_folder
 from sfumato.tables.read import TableLike, read_table

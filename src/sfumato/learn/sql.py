@@ -13,8 +13,8 @@ from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
-    from sfumato.models.additive import AdditiveModel, Score
-    from sfumato.models.regression import RegressionModel
+    from sfumato.inference.models.additive import AdditiveModel, Score
+    from sfumato.inference.models.regression import RegressionModel
 
 _PARTS = {"year": "YEAR", "month": "MONTH", "hour": "HOUR"}
 _MOST_BRANCHES = 16  # of bins of one width, before a line through them is written as a formula

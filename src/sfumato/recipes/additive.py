@@ -17,9 +17,9 @@ from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange
 from sfumato.core.facts.table import Table
-from sfumato.models.additive import AdditiveModel, label_cells
-from sfumato.models.design import code_values
-from sfumato.models.document import Family, pack_model
+from sfumato.inference.models.additive import AdditiveModel, label_cells
+from sfumato.inference.models.design import code_values
+from sfumato.inference.models.document import Family, pack_model
 from sfumato.recipes.backfitting import Fitting, may_join
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.evaluation import run_split, split_plan

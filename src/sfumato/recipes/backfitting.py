@@ -20,8 +20,8 @@ from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
 from sfumato.core.questions.residuals import Residuals, Term
-from sfumato.models.additive import Score, Shape
-from sfumato.models.terms import (
+from sfumato.inference.models.additive import Score, Shape
+from sfumato.inference.models.terms import (
     Basis,
     Evidence,
     Fitted,

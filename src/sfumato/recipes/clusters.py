@@ -17,10 +17,16 @@ from sfumato.core.exact import NORMAL_95, format_exact, parse_whole
 from sfumato.core.facts.column import column_spec
 from sfumato.core.questions.measurement import Measurement
 from sfumato.core.questions.moments import SCORE_GRID, Moments
-from sfumato.models.clusters import Clusters as Found
-from sfumato.models.clusters import choose_centres, judge_clusters, locate, scale_column, spread_places
-from sfumato.models.design import Term, bound_columns, code_ends, number_values
-from sfumato.models.document import FORMAT, pack_model
+from sfumato.inference.models.clusters import Clusters as Found
+from sfumato.inference.models.clusters import (
+    choose_centres,
+    judge_clusters,
+    locate,
+    scale_column,
+    spread_places,
+)
+from sfumato.inference.models.design import Term, bound_columns, code_ends, number_values
+from sfumato.inference.models.document import FORMAT, pack_model
 from sfumato.recipes.base import (
     Conversation,
     Options,

@@ -27,10 +27,10 @@ from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, ask_cost, in_records, take_part
 from sfumato.core.questions.outcomes import CONFIDENCE, Outcomes, Scorer
 from sfumato.core.questions.residuals import Link, Term
-from sfumato.models.additive import read_model
-from sfumato.models.design import code_ends, code_values
-from sfumato.models.document import pack_model
-from sfumato.models.evaluation import (
+from sfumato.inference.models.additive import read_model
+from sfumato.inference.models.design import code_ends, code_values
+from sfumato.inference.models.document import pack_model
+from sfumato.inference.models.evaluation import (
     ROWS,
     Powers,
     count_places,
@@ -42,8 +42,8 @@ from sfumato.models.evaluation import (
     place_middles,
     place_widths,
 )
-from sfumato.models.links import logistic_table
-from sfumato.models.regression import read_regression
+from sfumato.inference.models.links import logistic_table
+from sfumato.inference.models.regression import read_regression
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.selection import calibrate
 

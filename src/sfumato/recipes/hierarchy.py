@@ -20,8 +20,8 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
-from sfumato.models.cumulative import REACH
-from sfumato.models.hierarchy import Fitted, Level, fit_levels
+from sfumato.inference.models.cumulative import REACH
+from sfumato.inference.models.hierarchy import Fitted, Level, fit_levels
 from sfumato.recipes.base import (
     Conversation,
     Options,

@@ -22,7 +22,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_exact, round_up
 from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.core.questions.moments import LARGEST_CURVATURE, LINK_GRID, SCORE_GRID, LinkWeights, Moments
-from sfumato.models.design import (
+from sfumato.inference.models.design import (
     Design,
     Term,
     average_products,
@@ -32,8 +32,8 @@ from sfumato.models.design import (
     number_values,
     scale_numbers,
 )
-from sfumato.models.document import Family, pack_model
-from sfumato.models.linear import (
+from sfumato.inference.models.document import Family, pack_model
+from sfumato.inference.models.linear import (
     Floats,
     NoisyMoments,
     Solution,

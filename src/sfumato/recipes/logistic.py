@@ -20,9 +20,9 @@ from sfumato.core.questions.moments import (
     LinkWeights,
     Moments,
 )
-from sfumato.models.design import Design, average_products, build_design
-from sfumato.models.document import Family, pack_model
-from sfumato.models.logistic import (
+from sfumato.inference.models.design import Design, average_products, build_design
+from sfumato.inference.models.document import Family, pack_model
+from sfumato.inference.models.logistic import (
     LAST,
     Step,
     estimate_auroc_loss,
@@ -54,7 +54,7 @@ from sfumato.recipes.selection import calibrate
 if TYPE_CHECKING:
     from sfumato.core.facts.domain import Label
     from sfumato.core.facts.table import Table
-    from sfumato.models.linear import Floats, NoisyMoments
+    from sfumato.inference.models.linear import Floats, NoisyMoments
 
 _STEPS = 8
 _GROWTH = Fraction(5, 4)  # of the budget from one step to the next: the last ones make the estimate

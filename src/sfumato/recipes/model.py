@@ -11,8 +11,8 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
 from sfumato.core.facts.column import Column, column_spec, refuse_unknown_keys
 from sfumato.core.facts.domain import IntegerRange, Period, Tuples, Values
-from sfumato.models.design import code_values, find_inputs, is_described
-from sfumato.models.document import FORMAT, LINKS, Family
+from sfumato.inference.models.design import code_values, find_inputs, is_described
+from sfumato.inference.models.document import FORMAT, LINKS, Family
 from sfumato.recipes.base import Conversation, Options, Plan, is_column_list, refuse_no_delta, to_plain
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from sfumato.core.questions.gradients import (
     Layers,
 )
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_cost
-from sfumato.models.design import (
+from sfumato.inference.models.design import (
     Design,
     Term,
     bound_columns,
@@ -38,8 +38,8 @@ from sfumato.models.design import (
     code_values,
     scale_numbers,
 )
-from sfumato.models.document import Family, pack_model
-from sfumato.models.network import Descent, design_inputs, first_weights, list_inputs
+from sfumato.inference.models.document import Family, pack_model
+from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
 from sfumato.recipes.model import ModelOptions, judge_target
 from sfumato.recipes.selection import allow_gaussian, calibrate

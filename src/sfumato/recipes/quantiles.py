@@ -18,9 +18,9 @@ from sfumato.core.facts.column import column_spec
 from sfumato.core.facts.domain import Bins
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
-from sfumato.models.cumulative import REACH, Cumulative, choose_widths, estimate_cumulative
-from sfumato.models.design import bound_columns, code_values
-from sfumato.models.document import FORMAT, pack_model
+from sfumato.inference.models.cumulative import REACH, Cumulative, choose_widths, estimate_cumulative
+from sfumato.inference.models.design import bound_columns, code_values
+from sfumato.inference.models.document import FORMAT, pack_model
 from sfumato.recipes.base import (
     Conversation,
     Options,

@@ -19,9 +19,9 @@ from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import LARGEST_SCALE, Answer, Ask, Measurement, in_records
 from sfumato.core.questions.residuals import Link
-from sfumato.models.design import code_ends, code_values
-from sfumato.models.document import Family
-from sfumato.models.links import SCORE_UNITS, exponential_table, logistic_table, weight_table
+from sfumato.inference.models.design import code_ends, code_values
+from sfumato.inference.models.document import Family
+from sfumato.inference.models.links import SCORE_UNITS, exponential_table, logistic_table, weight_table
 from sfumato.recipes.selection import RemainingBudget
 
 Columns = tuple[str, ...]

@@ -17,7 +17,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_whole, round_up
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.core.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
-from sfumato.models.series import Estimate, estimate_sums, root_weights
+from sfumato.inference.models.series import Estimate, estimate_sums, root_weights
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,

@@ -21,9 +21,9 @@ from sfumato.core.exact import NORMAL_95
 from sfumato.core.questions.counts import NORM_GRID, Marginal
 from sfumato.core.questions.measurement import Request
 from sfumato.core.questions.series import SERIES_GRID
-from sfumato.explain.posterior import Total, read_total
-from sfumato.models.series import Estimate, estimate_sums, root_weights
+from sfumato.inference.models.series import Estimate, estimate_sums, root_weights
 from sfumato.release.folder import failing_closed, open_folder
+from sfumato.report.explain.posterior import Total, read_total
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
 
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]

@@ -13,10 +13,10 @@ import numpy as np
 from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.column import Column, parse_column
 from sfumato.core.facts.domain import Tuples, Values
-from sfumato.models.additive import AdditiveModel, Shape, read_model
-from sfumato.models.distribution import DistributionModel, read_distribution
-from sfumato.models.document import FORMAT
-from sfumato.models.network import read_network
+from sfumato.inference.models.additive import AdditiveModel, Shape, read_model
+from sfumato.inference.models.distribution import DistributionModel, read_distribution
+from sfumato.inference.models.document import FORMAT
+from sfumato.inference.models.network import read_network
 from sfumato.pages.charts import Point, draw_heat, draw_intervals, draw_shape
 from sfumato.pages.render import render_page
 from sfumato.release.folder import failing_closed, open_folder

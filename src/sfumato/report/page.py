@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.explain.posterior import RARITIES, posterior_bounds
 from sfumato.pages.render import render_page
 from sfumato.report.estimates import judge_signal, matches
+from sfumato.report.explain.posterior import RARITIES, posterior_bounds
 from sfumato.report.facts import Facts, read_epsilon, read_facts
 from sfumato.report.fields import Axes, Field, choose_axes
 from sfumato.report.geography import AreaMap, Geography, count_matches, place_areas

@@ -1,7 +1,7 @@
 """APPROX_QUANTILES: all quantiles of a column at once, from noisy counts of a tree of intervals.
 
 The steps between the bounds are the cells of the tree, and every level of it is a histogram of its own. They
-are made consistent and read off by `sfumato.models.cumulative`, as the recipe `quantiles` does.
+are made consistent and read off by `sfumato.inference.models.cumulative`, as the recipe `quantiles` does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.models.cumulative import REACH, choose_widths, estimate_cumulative, find_cell
+from sfumato.inference.models.cumulative import REACH, choose_widths, estimate_cumulative, find_cell
 from sfumato.sql.aggregates import CELLS
 
 if TYPE_CHECKING:

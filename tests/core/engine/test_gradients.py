@@ -14,7 +14,7 @@ from sfumato.core.engine.gradients import TrueRecords
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.gradients import GRADIENT_GRID, INPUT_GRID, WEIGHT_GRID, Gradients, Layers
-from sfumato.models.network import NetworkModel
+from sfumato.inference.models.network import NetworkModel
 from sfumato.statements.engine import StatementEngine
 
 PLACES = (np.array([-1, 0, 1]), np.full(5, 2))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.project import parse_project, quote_toml, read_project
 from sfumato.core.facts.table import parse_table, table_spec
-from sfumato.drafts.draft import Known, draft_project
+from sfumato.tables.draft import Known, draft_project
 
 BUDGET = "[budget]\nepsilon = 1\n"
 TABLE = '[tables.t]\nsource = "t.csv"\nunit = "p"\nmax_records = 3\n'

@@ -1,0 +1,479 @@
+"""Two attacks on an invented clinic that plain SQL falls to and DP-SELECT withstands.
+
+The difference attack asks two harmless counts whose difference is a person's secret. The averaging attack
+asks one count over and over until its noise is averaged away. The clinic's patients live in an invented town:
+every value is a digest of a public word and a number, so the town is the same on every machine, and nobody in
+it exists.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from fractions import Fraction
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfumato.anonymity.attack.link import INTERNAL
+from sfumato.core.errors import AttackError, BudgetExceeded
+from sfumato.core.exact import NORMAL_95, ExactLike, format_exact, parse_positive
+from sfumato.curator import Curator, open_project
+from sfumato.pages.words import at_least, at_most, short
+from sfumato.report.explain.guarantee import Guarantee, belief_bounds
+
+_FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
+_LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")
+POSTCODES = ("1001", "1002", "1243", "1250", "1388", "2010", "2044", "2139", "6732", "6910")
+DIAGNOSES = ("flu", "fracture", "asthma", "diabetes", "migraine", "depression", "hepatitis", "cancer")
+_BORN = date(1925, 1, 1)
+_DAYS = 365 * 85
+
+SECRET = "cancer"
+_YEAR = 2010  # in which ages are counted
+_MOST_STATEMENTS = 200  # that a demonstration asks and pays for
+_MOST_REPEATS = 10_000
+_HALF = 0.5  # an estimate nearer to a count than this is the count once it is rounded
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Town:
+    """`register` has name, birthday, postcode and sex of everybody; `patients` the same and a diagnosis."""
+
+    register: pa.Table
+    patients: pa.Table
+
+    @property
+    def published(self) -> pa.Table:
+        """The records of the hospital without the names, as such records were once given away."""
+        return self.patients.drop_columns(["name"])
+
+
+def invent_town(people: int, *, word: str = "sfumato") -> Town:
+    """A town of so many people, of whom about one in four was at the hospital.
+
+    >>> town = invent_town(1000)
+    >>> town.register.num_rows, town.published.column_names
+    (1000, ['birthday', 'postcode', 'sex', 'diagnosis'])
+    """
+    if not 1 <= people <= 10**7:
+        raise AttackError("a town has from 1 to 10,000,000 people")
+    columns: dict[str, list[str]] = {name: [] for name in ("name", "birthday", "postcode", "sex")}
+    diagnoses, chosen = [], []
+    for number in range(people):
+        first, last, day, post, sex, ill, at_hospital = _draw(word, number)
+        columns["name"].append(f"{_FIRST[first % len(_FIRST)]} {_LAST[last % len(_LAST)]} {number}")
+        columns["birthday"].append((_BORN + timedelta(days=day % _DAYS)).isoformat())
+        columns["postcode"].append(POSTCODES[_unequal(post, len(POSTCODES))])
+        columns["sex"].append("fm"[sex % 2])
+        diagnoses.append(DIAGNOSES[_unequal(ill, len(DIAGNOSES))])
+        chosen.append(at_hospital % 4 == 0)
+    register = pa.table(columns)
+    patients = register.append_column("diagnosis", pa.array(diagnoses)).filter(pa.array(chosen))
+    return Town(register=register, patients=patients)
+
+
+def _draw(word: str, number: int) -> tuple[int, ...]:
+    """Seven numbers of 32 bits that look drawn."""
+    digest = blake2b(f"{word}/{number}".encode(), digest_size=28).digest()
+    return tuple(int.from_bytes(digest[start : start + 4], "big") for start in range(0, 28, 4))
+
+
+def _unequal(draw: int, size: int) -> int:
+    """A place below `size`, the first ones more often: the lesser of two equal draws."""
+    return min(draw % 65536 * size // 65536, (draw >> 16) * size // 65536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A noisy count with its interval of 95 %, and what was charged for it."""
+
+    value: int
+    low: int
+    high: int
+    spent: Fraction
+    repeated: bool
+
+    def to_record(self) -> dict[str, object]:
+        """The reply for JSON."""
+        return asdict(self) | {"spent": format_exact(self.spent)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Clinic:
+    """The curator of an invented clinic, and the condition that fits one of its patients only."""
+
+    curator: Curator
+    file: Path
+    epsilon: Fraction
+    budget: Fraction
+    target: str
+
+    def count(self, condition: str) -> int:
+        """The exact number of records, as a plain database gives it."""
+        query = f"SELECT COUNT(*) FROM read_parquet(?) WHERE {condition}"
+        with duckdb.connect() as connection:
+            found = connection.execute(query, [str(self.file)]).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def ask(self, condition: str) -> Reply:
+        """The noisy number of records, charged to the ledger of the clinic."""
+        text = f"DP-SELECT {format_exact(self.epsilon)} COUNT(*) AS n FROM patients WHERE {condition}"
+        answer = self.curator.sql(text)
+        (row,) = answer.table.to_pylist()
+        return Reply(
+            value=row["n"],
+            low=row["n_low"],
+            high=row["n_high"],
+            spent=answer.spent,
+            repeated=answer.repeated,
+        )
+
+
+def open_clinic(
+    folder: Path, *, epsilon: ExactLike, budget: ExactLike, people: int = 2000, least: int = 1
+) -> Clinic:
+    """A clinic written to `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
+
+    Its town has so many `people`. The budget must pay for `least` counts, and for 200 at most.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clinic = open_clinic(Path(folder), epsilon="0.1", budget=1)
+    ...     clinic.count(clinic.target)
+    1
+    """
+    each = parse_positive(epsilon, name="epsilon")
+    total = parse_positive(budget, name="budget")
+    if not least <= total / each <= _MOST_STATEMENTS:
+        raise AttackError(
+            f"the budget must pay for at least {least} and at most {_MOST_STATEMENTS} counts of this epsilon"
+        )
+    patients = invent_town(people).patients
+    ages = [_YEAR - int(birthday[:4]) for birthday in patients["birthday"].to_pylist()]
+    table = patients.drop_columns(["birthday"]).append_column("age", pa.array(ages))
+    target = _find_target(table)
+    file = folder / "patients.parquet"
+    pq.write_table(table, file)
+    project = folder / "sfumato.toml"
+    text = _PROJECT.format(
+        epsilon=format_exact(total), postcodes=json.dumps(POSTCODES), diagnoses=json.dumps(DIAGNOSES)
+    )
+    project.write_text(text, encoding="utf-8")
+    return Clinic(curator=open_project(project), file=file, epsilon=each, budget=total, target=target)
+
+
+def noise_deviation(epsilon: Fraction) -> float:
+    """The standard deviation of the noise of a count at `epsilon`, one record per person.
+
+    >>> round(noise_deviation(Fraction(1, 10)), 2)
+    14.14
+    """
+    # Discrete Laplace noise with q = e^-epsilon has variance 2 q / (1 - q)^2.
+    return math.sqrt(2 * math.exp(-float(epsilon))) / -math.expm1(-float(epsilon))
+
+
+def _find_target(table: pa.Table) -> str:
+    rows = table.select(["age", "postcode", "sex", "diagnosis"]).to_pylist()
+    seen = Counter((row["age"], row["postcode"], row["sex"]) for row in rows)
+    for row in rows:
+        if row["diagnosis"] == SECRET and seen[row["age"], row["postcode"], row["sex"]] == 1:
+            return f"age = {row['age']} AND postcode = '{row['postcode']}' AND sex = '{row['sex']}'"
+    raise AttackError("nobody in so small a clinic can be singled out; take more people")
+
+
+_PROJECT = """
+[budget]
+epsilon = {epsilon}
+
+[tables.patients]
+source = "patients.parquet"
+unit = "name"
+max_records = 1
+
+[tables.patients.columns.age]
+range = [0, 99]
+[tables.patients.columns.postcode]
+values = {postcodes}
+[tables.patients.columns.sex]
+values = ["f", "m"]
+[tables.patients.columns.diagnosis]
+values = {diagnoses}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceAttack:
+    """What the attack got from plain SQL, and from DP-SELECT until the budget was spent.
+
+    `exact` are the counts with and without the target, `rounds` pairs of noisy ones. `belief` bounds
+    the belief in the secret after everything that was answered, for whoever believed one half.
+    """
+
+    conditions: tuple[str, str]
+    exact: tuple[int, int]
+    epsilon: Fraction
+    budget: Fraction
+    rounds: tuple[tuple[Reply, Reply], ...]
+    spent: Fraction
+    refused: bool
+    belief: tuple[float, float]
+
+    @property
+    def exact_difference(self) -> int:
+        """The secret, as plain SQL gives it away: 1 for yes."""
+        return self.exact[0] - self.exact[1]
+
+    @property
+    def estimate(self) -> float:
+        """The mean difference of the noisy counts."""
+        return fmean(first.value - second.value for first, second in self.rounds)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the estimate, from the law of the noise."""
+        return noise_deviation(self.epsilon) * math.sqrt(2 / len(self.rounds))
+
+    def to_record(self) -> dict[str, Any]:
+        """The attack for JSON."""
+        return {
+            "internal": INTERNAL,
+            "attack": "difference",
+            "conditions": list(self.conditions),
+            "plain_sql": {"counts": list(self.exact), "difference": self.exact_difference},
+            "epsilon": format_exact(self.epsilon),
+            "budget": format_exact(self.budget),
+            "rounds": [[reply.to_record() for reply in pair] for pair in self.rounds],
+            "estimate": self.estimate,
+            "deviation": self.deviation,
+            "spent": format_exact(self.spent),
+            "refused": self.refused,
+            "belief": {"prior": 0.5, "low": self.belief[0], "high": self.belief[1]},
+        }
+
+
+def run_difference(
+    *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, people: int = 2000
+) -> DifferenceAttack:
+    """The attack on an invented clinic in a temporary folder, until its budget is spent.
+
+    >>> attack = run_difference(epsilon="0.5", budget=2)
+    >>> attack.exact_difference, len(attack.rounds), attack.refused
+    (1, 2, True)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        clinic = open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people, least=2)
+        everybody = f"diagnosis = '{SECRET}'"
+        others = f"{everybody} AND NOT ({clinic.target})"
+        rounds: list[tuple[Reply, Reply]] = []
+        spent, refused = Fraction(0), False
+        while not refused:
+            # The same statement again is the same answer, so each round words it anew.
+            same = f" AND age > -{1 + len(rounds)}"
+            try:
+                first = clinic.ask(everybody + same)
+                spent += first.spent
+                second = clinic.ask(others + same)
+                spent += second.spent
+                rounds.append((first, second))
+            except BudgetExceeded:
+                refused = True
+        # To change a value is to remove one record and to add another.
+        changed = Guarantee(kind="epsilon", amount=2 * spent)
+        return DifferenceAttack(
+            conditions=(everybody, others),
+            exact=(clinic.count(everybody), clinic.count(others)),
+            epsilon=clinic.epsilon,
+            budget=clinic.budget,
+            rounds=tuple(rounds),
+            spent=spent,
+            refused=refused,
+            belief=belief_bounds(changed, Fraction(1, 2)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageAttack:
+    """What asking the same count over and over gave.
+
+    `repeats` replies to one statement, word for word; then `reworded` replies to statements that mean
+    the same and are not the same, each paid for, until the budget was spent.
+    """
+
+    condition: str
+    exact: int
+    epsilon: Fraction
+    budget: Fraction
+    repeats: tuple[Reply, ...]
+    reworded: tuple[Reply, ...]
+    refused: bool
+
+    @property
+    def different(self) -> int:
+        """How many different values the repeats gave."""
+        return len({reply.value for reply in self.repeats})
+
+    @property
+    def repeats_spent(self) -> Fraction:
+        """What all the repeats cost together."""
+        return sum((reply.spent for reply in self.repeats), Fraction(0))
+
+    @property
+    def spent(self) -> Fraction:
+        """What everything cost together."""
+        return self.repeats_spent + sum((reply.spent for reply in self.reworded), Fraction(0))
+
+    @property
+    def paid(self) -> int:
+        """How many replies had noise of their own."""
+        return 1 + len(self.reworded)
+
+    @property
+    def estimate(self) -> float:
+        """The mean of all replies with noise of their own."""
+        return fmean([self.repeats[0].value, *(reply.value for reply in self.reworded)])
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the estimate, from the law of the noise."""
+        return noise_deviation(self.epsilon) / math.sqrt(self.paid)
+
+    @property
+    def careless_deviation(self) -> float:
+        """What it would be if each repeat had fresh noise and nobody kept a ledger."""
+        return noise_deviation(self.epsilon) / math.sqrt(len(self.repeats))
+
+    @property
+    def careless_repeats(self) -> int:
+        """How many repeats would give the exact count away then, 95 times in 100."""
+        return math.ceil((NORMAL_95 * noise_deviation(self.epsilon) / _HALF) ** 2)
+
+    def to_record(self) -> dict[str, Any]:
+        """The attack for JSON."""
+        return {
+            "internal": INTERNAL,
+            "attack": "average",
+            "condition": self.condition,
+            "plain_sql": self.exact,
+            "epsilon": format_exact(self.epsilon),
+            "budget": format_exact(self.budget),
+            "repeats": {
+                "asked": len(self.repeats),
+                "different": self.different,
+                "spent": format_exact(self.repeats_spent),
+                "reply": self.repeats[0].to_record(),
+            },
+            "reworded": [reply.to_record() for reply in self.reworded],
+            "estimate": self.estimate,
+            "deviation": self.deviation,
+            "spent": format_exact(self.spent),
+            "refused": self.refused,
+            "without_ledger": {"deviation": self.careless_deviation, "repeats": self.careless_repeats},
+        }
+
+
+def run_average(
+    *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, repeats: int = 50, people: int = 2000
+) -> AverageAttack:
+    """The attack on an invented clinic in a temporary folder, until its budget is spent.
+
+    >>> attack = run_average(epsilon="0.5", budget=1, repeats=5)
+    >>> attack.different, attack.repeats_spent, attack.paid, attack.refused
+    (1, Fraction(1, 2), 2, True)
+    """
+    if not 1 <= repeats <= _MOST_REPEATS:
+        raise AttackError(f"the statement is repeated from 1 to {_MOST_REPEATS:,} times")
+    with tempfile.TemporaryDirectory() as folder:
+        clinic = open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people)
+        condition = f"diagnosis = '{SECRET}'"
+        asked = tuple(clinic.ask(condition) for _ in range(repeats))
+        reworded: list[Reply] = []
+        refused = False
+        while not refused:
+            try:
+                reworded.append(clinic.ask(f"{condition} AND age > -{1 + len(reworded)}"))
+            except BudgetExceeded:
+                refused = True
+        return AverageAttack(
+            condition=condition,
+            exact=clinic.count(condition),
+            epsilon=clinic.epsilon,
+            budget=clinic.budget,
+            repeats=asked,
+            reworded=tuple(reworded),
+            refused=refused,
+        )
+
+
+def describe_difference(attack: DifferenceAttack) -> str:
+    """The difference attack in words, step by step.
+
+    >>> from sfumato.audit.demonstrations import run_difference
+    >>> print(describe_difference(run_difference(epsilon=1, budget=2)).splitlines()[5])
+      9 - 8 = 1: the secret is out, with two harmless counts
+    """
+    (everybody, others), (first, second) = attack.conditions, attack.exact
+    lines = [
+        INTERNAL,
+        "difference attack on an invented clinic: does one patient have it?",
+        f"  the one question    COUNT(*) WHERE {everybody}",
+        f"  the other           COUNT(*) WHERE {others}",
+        "plain SQL",
+        f"  {first} - {second} = {attack.exact_difference}: the secret is out, with two harmless counts",
+        f"DP-SELECT {format_exact(attack.epsilon)}, of a budget of {format_exact(attack.budget)}",
+    ]
+    for turn, (one, other) in enumerate(attack.rounds, 1):
+        low, high = one.low - other.high, one.high - other.low
+        lines.append(
+            f"  round {turn:<3d} {one.value} - {other.value} = {one.value - other.value}, "
+            f"somewhere from {low} to {high}"
+        )
+    lowest, highest = attack.belief
+    lines += [
+        "  then the budget is spent, and every further question is refused",
+        f"  mean of all rounds {short(attack.estimate)}, standard deviation {short(attack.deviation)}: "
+        "0 and 1 cannot be told apart",
+        f"  whoever believed 50 % before believes at most {at_most(highest)} after all of it, "
+        f"and at least {at_least(lowest)}",
+    ]
+    return "\n".join(lines)
+
+
+def describe_average(attack: AverageAttack) -> str:
+    """The averaging attack in words, step by step.
+
+    >>> from sfumato.audit.demonstrations import run_average
+    >>> print(describe_average(run_average(epsilon=1, budget=1, repeats=2)).splitlines()[6])
+      asked 2 times: 1 different answer, ...; paid once, 1
+    """
+    reply = attack.repeats[0]
+    asked = len(attack.repeats)
+    return "\n".join(
+        [
+            INTERNAL,
+            "averaging attack on an invented clinic: ask one count until its noise is gone",
+            f"  the question        COUNT(*) WHERE {attack.condition}",
+            "plain SQL",
+            f"  {attack.exact}, at once",
+            f"DP-SELECT {format_exact(attack.epsilon)}, of a budget of {format_exact(attack.budget)}",
+            f"  asked {asked} times: {attack.different} different answer"
+            f"{'' if attack.different == 1 else 's'}, {reply.value} (from {reply.low} to {reply.high}); "
+            f"paid once, {format_exact(attack.repeats_spent)}",
+            f"  reworded {len(attack.reworded)} times, each paid for, then refused: the budget is spent",
+            f"  mean of the {attack.paid} that were paid {short(attack.estimate)}, standard deviation "
+            f"{short(attack.deviation)}",
+            "  with fresh noise for every repeat and no ledger it would be "
+            f"{short(attack.careless_deviation)}, and {attack.careless_repeats:,} repeats would give the "
+            "exact count",
+        ]
+    )

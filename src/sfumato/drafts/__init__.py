@@ -1,1 +1,0 @@
-"""First drafts of project files, and how well a description fits: for the steward of the records alone."""

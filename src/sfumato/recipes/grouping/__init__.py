@@ -1,0 +1,27 @@
+"""What a public table tells: groups of correlated columns, for `field-groups`, and rules, for approval."""
+
+from sfumato.recipes.grouping.association import MEASURE, Partition, make_partition, measure_association
+from sfumato.recipes.grouping.groups import Apart, Group, Grouping, find_groups
+from sfumato.recipes.grouping.output import draft_recipe, draw_groups
+from sfumato.recipes.grouping.public import PublicCodes, encode_described, encode_values, read_columns
+from sfumato.recipes.grouping.rules import ProposedRule, draft_rules, find_rules
+
+__all__ = [
+    "MEASURE",
+    "Apart",
+    "Group",
+    "Grouping",
+    "Partition",
+    "ProposedRule",
+    "PublicCodes",
+    "draft_recipe",
+    "draft_rules",
+    "draw_groups",
+    "encode_described",
+    "encode_values",
+    "find_groups",
+    "find_rules",
+    "make_partition",
+    "measure_association",
+    "read_columns",
+]

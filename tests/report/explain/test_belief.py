@@ -1,0 +1,145 @@
+"""Beliefs, guesses, readings, and randomised response."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from sfumato.core.errors import RecipeError
+from sfumato.report.explain.explanation import explain_guarantee
+from sfumato.report.explain.guarantee import (
+    Guarantee,
+    belief_bounds,
+    best_guess,
+    largest_detection,
+    posterior_after,
+    randomised_epsilon,
+    randomised_posterior,
+    randomised_rate,
+    read_epsilon,
+)
+
+
+@pytest.mark.parametrize("prior", [0, 1])
+@pytest.mark.parametrize("kind", ["epsilon", "rho", "mu"])
+def test_whoever_is_certain_stays_so(kind, prior):
+    guarantee = Guarantee(kind=kind, amount=3, times=5)
+    for rarity in (None, Fraction(1, 20)):
+        if rarity is not None or kind == "epsilon":
+            assert belief_bounds(guarantee, prior, rarity=rarity) == (prior, prior)
+    assert best_guess(guarantee, prior) == 1
+    told = explain_guarantee(guarantee, prior=prior)
+    assert {(each.low, each.high) for each in told.once.evidence} == {(prior, prior)}
+
+
+@pytest.mark.parametrize("prior", [0.001, 0.1, 0.5, 0.97])
+@pytest.mark.parametrize("epsilon", ["1e-6", "0.5", "2", "50"])
+def test_pure_bounds_are_those_of_the_exercise(prior, epsilon):
+    factor = math.exp(float(epsilon))
+    low, high = belief_bounds(Guarantee(kind="epsilon", amount=epsilon), prior)
+    assert high == pytest.approx(prior * factor / (prior * factor + 1 - prior), rel=1e-12)
+    assert low == pytest.approx(prior / factor / (prior / factor + 1 - prior), rel=1e-12)
+    assert posterior_after(prior, [float(epsilon)]) == pytest.approx(high)
+    assert posterior_after(prior, [-float(epsilon)]) == pytest.approx(low)
+
+
+def test_losses_of_several_answers_add_up():
+    assert posterior_after(0.3, [0.7, -0.2, 0.1]) == pytest.approx(posterior_after(0.3, [0.6]))
+    once = belief_bounds(Guarantee(kind="epsilon", amount="0.3", times=4), 0.2)
+    assert once == belief_bounds(Guarantee(kind="epsilon", amount="1.2"), 0.2)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.25, 0.5])
+@pytest.mark.parametrize("prior", [0.02, 0.5, 0.8])
+def test_randomised_response_reaches_the_bounds(p, prior):
+    yes, no = (randomised_posterior(prior, p=p, answer=answer) for answer in (True, False))
+    assert yes == pytest.approx(prior * (1 - p) / (prior * (1 - p) + (1 - prior) * p))
+    epsilon = randomised_epsilon(p)
+    if epsilon > 0:
+        low, high = belief_bounds(Guarantee(kind="epsilon", amount=Fraction(epsilon)), prior)
+        assert (no, yes) == (pytest.approx(low), pytest.approx(high))
+    else:
+        assert yes == no == pytest.approx(prior)
+
+
+def test_randomised_response_at_its_ends():
+    assert randomised_posterior(0.3, p=0) == 1
+    assert randomised_posterior(0, p=0.25) == 0
+    assert randomised_posterior(1, p=0.25) == 1
+    assert randomised_epsilon(0) == math.inf
+    with pytest.raises(RecipeError, match="cannot come up"):
+        randomised_posterior(0, p=0)
+    with pytest.raises(RecipeError, match="prior"):
+        randomised_posterior(1.2, p=0.25)
+    with pytest.raises(RecipeError, match="coins"):
+        randomised_rate(0.4, p=0.5)
+
+
+@pytest.mark.parametrize("true_rate", [0, 0.1, 0.6, 1])
+def test_the_rate_behind_two_coins(true_rate):
+    observed = 1 / 4 + true_rate / 2
+    assert randomised_rate(observed, p=0.25) == pytest.approx(true_rate)
+
+
+@pytest.mark.parametrize("prior", ["0.5", "0.1", "0.9"])
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        Guarantee(kind="epsilon", amount=1),
+        Guarantee(kind="epsilon", amount="0.2", times=30),
+        Guarantee(kind="epsilon", amount="0.5", delta="0.01", times=3),
+        Guarantee(kind="mu", amount="0.7", times=2),
+        Guarantee(kind="rho", amount="0.2"),
+    ],
+)
+def test_no_test_guesses_better_than_the_best_guess(prior, guarantee):
+    p = float(Fraction(prior))
+    best = best_guess(guarantee, prior)
+    rates = [step / 40 for step in range(41)]
+    tried = max(p * largest_detection(guarantee, rate) + (1 - p) * (1 - rate) for rate in rates)
+    assert tried - 1e-7 <= best <= tried + 0.03
+    assert best >= max(p, 1 - p)
+
+
+def test_readings_as_an_epsilon():
+    assert read_epsilon(Guarantee(kind="epsilon", amount=1), "1e-6").way == "sum"
+    many = read_epsilon(Guarantee(kind="epsilon", amount="0.01", times=10_000), "1e-6")
+    assert many.way in ("zero-concentrated", "Gaussian")
+    assert many.epsilon < 6
+    assert read_epsilon(Guarantee(kind="epsilon", amount=1, delta="1e-6", times=2), "1e-6") is None
+    assert read_epsilon(Guarantee(kind="epsilon", amount=1, delta="1e-6", times=2), "2e-6").epsilon == 2
+    assert read_epsilon(Guarantee(kind="mu", amount=1), 1e-5).epsilon == pytest.approx(4.377178, abs=1e-5)
+    assert read_epsilon(Guarantee(kind="rho", amount="0.1"), 1e-6).epsilon == pytest.approx(
+        2.141939, abs=1e-5
+    )
+
+
+def test_totals_add_up():
+    assert Guarantee(kind="mu", amount=3, times=4).total.mu_squared == 36
+    assert Guarantee(kind="rho", amount="0.1", times=7).total.rho == Fraction(7, 10)
+    assert Guarantee(kind="epsilon", amount=1, delta="0.4", times=9).total.failure == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kind": "sigma", "amount": 1}, "one of epsilon"),
+        ({"kind": "epsilon", "amount": 0}, "above zero"),
+        ({"kind": "epsilon", "amount": "-1"}, "above zero"),
+        ({"kind": "rho", "amount": "nan"}, "finite"),
+        ({"kind": "mu", "amount": "1e9"}, "between"),
+        ({"kind": "epsilon", "amount": 1, "delta": 1}, "below one"),
+        ({"kind": "rho", "amount": 1, "delta": "1e-6"}, "no delta"),
+        ({"kind": "rho", "amount": 1, "times": 0}, "between 1 and"),
+        ({"kind": "rho", "amount": 1, "times": 1.5}, "whole number"),
+    ],
+)
+def test_what_is_no_guarantee_is_refused(options, words):
+    with pytest.raises(RecipeError, match=words):
+        Guarantee(**options)
+
+
+@pytest.mark.parametrize("options", [{"prior": 1.1}, {"prior": "x"}, {"read_at": 0}, {"read_at": 1}])
+def test_what_cannot_be_explained_is_refused(options):
+    with pytest.raises(RecipeError):
+        explain_guarantee(Guarantee(kind="epsilon", amount=1), **options)
