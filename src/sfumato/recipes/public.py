@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sfumato.core.dates import format_label, read_column
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.column import Column, refuse_unknown_keys
@@ -271,13 +272,13 @@ def _date_part(domain: Period, values: pa.Array, column: Column) -> pa.Array:
 
 def _date_label(column: Column, values: pa.Array) -> pa.Array:
     started = pc.floor_temporal(_to_moments(values, column), unit=column.calendar)
-    return pc.strftime(started, format="%Y-%m" if column.calendar == "month" else "%Y-%m-%d")
+    return pc.strftime(started, format=format_label(str(column.calendar)))
 
 
 def _to_moments(values: pa.Array, column: Column) -> pa.Array:
     try:
         if "%" in (column.format or "") and pa.types.is_string(values.type):
-            return pc.strptime(values, format=column.format, unit="s", error_is_null=True)
+            return read_column(values, str(column.format))
         return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
     except pa.ArrowException:
         raise RecipeError(f"column {column.name!r} of the public table does not hold dates") from None

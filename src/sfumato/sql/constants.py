@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from sfumato.core.dates import read_formatted, read_moment
 from sfumato.sql.calendar import read_format, to_moment, truncate
 from sfumato.sql.check import refuse
 
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 _LONGEST_NUMBER = 1000
 _LARGEST_DIGITS = 10**18
 _LARGEST_FLOAT = Fraction(10) ** 308
-_MOMENT = re.compile(
-    r"\s*(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
-    r"(?:[T ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?"
-    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?\s*",
-    re.IGNORECASE,
-)
 _SPAN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _CLOCK_SPAN = re.compile(r"\s*([+-]?)(\d{1,3}):(\d{2})(?::(\d{2}))?\s*")
 _MONTHS = {"month": 1, "mon": 1, "quarter": 3, "year": 12, "yr": 12, "y": 12, "decade": 120}
@@ -160,37 +155,6 @@ def read_number(text: str) -> Fraction | None:
     if len(text) > _LONGEST_NUMBER or not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text):
         return None
     return Fraction(Decimal(text))
-
-
-def read_moment(text: str) -> date | datetime | None:
-    """The date or the moment, in UTC, that a text spells; None if it spells none that is known here.
-
-    >>> read_moment("2025-02-01 +00"), read_moment("2025-01-01T01:00:00+01:00")
-    (datetime.date(2025, 2, 1), datetime.datetime(2025, 1, 1, 0, 0))
-    """
-    match = _MOMENT.fullmatch(text)
-    if match is None:
-        return None
-    year, _, month, day, hour, minute, second, part, zone = match.groups()
-    try:
-        found = date(int(year), int(month), int(day))
-        if hour is None:
-            return found  # a zone behind a date says where it was written, not when
-        clock = time(int(hour), int(minute), int(second or 0), int((part or "0").ljust(6, "0")[:6]))
-        moment = datetime.combine(found, clock)
-        if zone is not None and zone.upper() not in ("Z", "UTC"):
-            digits = zone[1:].replace(":", "").ljust(4, "0")
-            shift = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-            moment = moment.replace(tzinfo=timezone(shift if zone[0] == "+" else -shift))
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
-    return moment
-
-
-def is_dated(text: str) -> bool:
-    """Whether a text has the form of a date or a moment, there or not."""
-    return _MOMENT.fullmatch(text) is not None
 
 
 def read_array(text: str) -> list[str | None]:
@@ -337,8 +301,7 @@ def _read_text(node: exp.Expr, now: datetime) -> Value:
 def _parse(text: exp.Expr, form: exp.Expr, translate: Callable[[str], str]) -> datetime:
     if not (text.is_string and form.is_string):
         raise NotConstant
-    moment = datetime.strptime(text.name, translate(form.name))
-    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo is not None else moment
+    return read_formatted(text.name, translate(form.name))
 
 
 def _spell(value: Value) -> str:

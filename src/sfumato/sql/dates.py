@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.dates import read_moment
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.domain import IntegerRange, Period, Values
 from sfumato.sql.calendar import (
@@ -37,7 +38,7 @@ from sfumato.sql.calendar import (
     write_moment,
 )
 from sfumato.sql.check import list_conditions, refuse
-from sfumato.sql.constants import NotConstant, Span, fold, read_moment, write
+from sfumato.sql.constants import NotConstant, Span, fold, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.settle import is_day
 

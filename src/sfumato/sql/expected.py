@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.dates import is_dated
 from sfumato.sql.aggregates import Aggregate, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY
 from sfumato.sql.choices import answer_reach
-from sfumato.sql.constants import is_dated
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
     NoisyAggregates,

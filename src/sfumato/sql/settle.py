@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.dates import is_dated, read_moment
 from sfumato.core.facts.project import quote_key
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import (
@@ -22,8 +23,6 @@ from sfumato.sql.constants import (
     Value,
     fold,
     from_python,
-    is_dated,
-    read_moment,
     read_number,
     write,
 )

@@ -17,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from sfumato.core.dates import read_day
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.exact import parse_exact
 from sfumato.core.facts.limits import MOST_TEXT, read_regular
@@ -310,8 +311,9 @@ def _read_end(value: object) -> Fraction | date | None:
     if isinstance(value, (Fraction, date)):
         return value
     if isinstance(value, str):
-        with suppress(ValueError):
-            return date.fromisoformat(value[:10])
+        day = read_day(value)
+        if day is not None:
+            return day
     with suppress(RecipeError):
         return parse_exact(value, name="end") if value is not None else None
     return None

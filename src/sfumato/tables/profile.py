@@ -12,11 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from sfumato.core.dates import read_column
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.exact import parse_exact
-from sfumato.core.facts.column import DATE_FORMATS
 from sfumato.tables.draft import MOST_LISTED, Known, round_edges
 from sfumato.tables.read import is_text
+
+DATE_FORMATS = (
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%d-%b-%y",
+    "%m/%d/%Y %I:%M:%S %p",
+    "epoch",
+    "epoch_ms",
+)
+"""How dates are often written, besides as in 2025-12-31."""
 
 _FEW = 12  # whole numbers of no more values than this are codes
 _ISO = r"^\d{4}-\d{2}-\d{2}([T ]|$)"
@@ -107,7 +119,6 @@ def _read_values(values: pa.ChunkedArray) -> tuple[pa.Array, str | None, str]:
         with suppress(pa.ArrowInvalid):
             return pc.utf8_slice_codeunits(values, 0, 10).cast(pa.date32()), None, "."
     for form in DATE_FORMATS:
-        if "%" in form:
-            with suppress(pa.ArrowInvalid):
-                return pc.strptime(values, format=form, unit="s"), form, "."
+        if "%" in form and not (moments := read_column(values, form)).null_count:
+            return moments, form, "."
     return values, None, "."

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from sfumato.core.dates import read_moment
 from sfumato.core.engine.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -188,10 +189,10 @@ def _plain(number: str) -> str:
 
 def _ordinal(text: str) -> float | None:
     """The day, counted from the year 1, and the part of it that has gone by."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    found = read_moment(text, local=True)
+    if found is None:
         return None
+    moment = datetime(found.year, found.month, found.day) if not isinstance(found, datetime) else found
     gone = timedelta(hours=moment.hour, minutes=moment.minute, seconds=moment.second)
     return moment.toordinal() + (gone.total_seconds() + moment.microsecond / 1e6) / 86_400
 

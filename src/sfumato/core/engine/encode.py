@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from sfumato.core.dates import EPOCH_FORMATS, epoch_cell, formatted_cell, label_cell, moment_cell
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 
 _SEPARATOR = "\x1f"
-_EPOCHS = {"epoch": 1, "epoch_ms": 1000}
 _MEMORY_LIMIT = "600MB"
 # What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version
 # has it.
@@ -108,7 +108,7 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
         case None if column.bounds is not None:
             return _integer(name, kind) if kind == "integer" else _number(name, kind)
         case None if column.dates is not None and kind == "text":
-            return _moment(name, kind)
+            return moment_cell(name, text=True)
         case _:
             return name
 
@@ -282,18 +282,12 @@ def _read_parts(column: Column, stored: Mapping[str, Stored]) -> list[tuple[str,
             value = f"CASE WHEN {_text(value, kind)} NOT IN ({listed}) THEN {value} END"
         if column.decimal == "," and kind == "text":
             value = f"replace(replace({value}, '.', ''), ',', '.')"
-        if column.format in _EPOCHS:
-            value, kind = _read_epoch(_number(value, kind), _EPOCHS[column.format]), "date"
+        if column.format in EPOCH_FORMATS:
+            value, kind = epoch_cell(_number(value, kind), column.format), "date"
         elif column.format is not None and kind == "text":
-            value, kind = f"try_strptime({value}, {quote_text(column.format)})", "date"
+            value, kind = formatted_cell(value, column.format), "date"
         parts.append((value, kind))
     return parts
-
-
-def _read_epoch(value: str, per_second: int) -> str:
-    step = 10**6 // per_second
-    within = f"{value} BETWEEN {-(6 * 10**16) // step} AND {25 * 10**16 // step}"
-    return f"CASE WHEN {within} THEN make_timestamp(CAST({value} * {step} AS BIGINT)) END"
 
 
 def _is_run(values: tuple[object, ...]) -> bool:
@@ -335,29 +329,15 @@ def _text(name: str, kind: Kind) -> str:
 
 def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     refuse_period(kind, column, part, name)
-    moment = _moment(name, kind)
+    moment = moment_cell(name, text=kind == "text")
     if part == "day_of_week":
         return f"(isodow({moment}) - 1)"
     return f"{part}({moment})"
 
 
 def _date_label(name: str, kind: Kind, column: Column) -> str:
-    """The label of the day, week or month that a stored moment is in, of the years that a label can have."""
     refuse_period(kind, column.name, str(column.calendar), name)
-    moment, form = _moment(name, kind), "%Y-%m" if column.calendar == "month" else "%Y-%m-%d"
-    # The first moment of all has no month that could be told.
-    return (
-        f"CASE WHEN {moment} BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999' "
-        f"THEN strftime(date_trunc('{column.calendar}', {moment}), '{form}') END"
-    )
-
-
-def _moment(name: str, kind: Kind) -> str:
-    moment = f"TRY_CAST({name} AS TIMESTAMP)"
-    if kind != "text":
-        return moment
-    # After "+01:" at the end DuckDB looks at one character more, which is of another record.
-    return f"CASE WHEN NOT ends_with({name}, ':') THEN {moment} END"
+    return label_cell(moment_cell(name, text=kind == "text"), str(column.calendar))
 
 
 def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sfumato.core.dates import read_day
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import format_exact, parse_exact
 from sfumato.core.facts.domain import (
@@ -36,18 +37,6 @@ OTHER = "other"
 
 NULL = "NULL"
 """The label of missing values of a nullable column, where labels are shown."""
-
-DATE_FORMATS = (
-    "%d.%m.%Y",
-    "%m/%d/%Y",
-    "%d/%m/%Y",
-    "%Y/%m/%d",
-    "%d-%b-%y",
-    "%m/%d/%Y %I:%M:%S %p",
-    "epoch",
-    "epoch_ms",
-)
-"""How dates are often written, besides as in 2025-12-31."""
 
 _MOST_VALUES = 2_000_000
 _MOST_LISTED = 40
@@ -374,10 +363,9 @@ def _parse_dates(spec: Mapping[str, Any]) -> tuple[date, date] | None:
         return None
     if len(ends) != 2:
         raise SchemaError("range must be [first, last], two whole numbers or two dates")
-    try:
-        first, last = (date.fromisoformat(str(end)[:10]) for end in ends)
-    except ValueError:
-        raise SchemaError('range must be two dates such as ["2019-01-01", "2025-12-31"]') from None
+    first, last = (read_day(str(end)) for end in ends)
+    if first is None or last is None:
+        raise SchemaError('range must be two dates such as ["2019-01-01", "2025-12-31"]')
     if first > last:
         raise SchemaError("range must be [first, last], and its first date is after its last")
     return first, last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from sfumato.core.dates import read_moment
 from sfumato.core.errors import SfumatoError
 from sfumato.core.exact import parse_positive
 from sfumato.pages.answers import Spending, draw_timeline
@@ -94,10 +95,10 @@ def _timeline(entries: list[dict[str, Any]], budget: dict[str, Any]) -> object:
 
 def _moment(entry: dict[str, Any]) -> float:
     """When a charge was made, in seconds, or in charges if its time cannot be read."""
-    try:
-        return datetime.fromisoformat(str(entry["at"])).timestamp()
-    except (KeyError, ValueError):
-        return float(entry.get("sequence") or 0)
+    moment = read_moment(str(entry.get("at")))
+    if isinstance(moment, datetime):
+        return moment.replace(tzinfo=UTC).timestamp()
+    return float(entry.get("sequence") or 0)
 
 
 async def _people(request: Request) -> Response:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sfumato.core.dates import read_moment
 from sfumato.sql.constants import read_array
 
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
@@ -209,7 +210,7 @@ def _encode_binary(value: Any, oid: int) -> bytes:  # noqa: ANN401
         case 1082:
             return struct.pack("!i", _as_datetime(value).toordinal() - _DAY_ONE)
         case 1083:
-            moment = value if isinstance(value, time) else time.fromisoformat(str(value))
+            moment = value if isinstance(value, time) else _as_datetime(f"{_EPOCH.date()} {value}").time()
             since = datetime.combine(_EPOCH, moment.replace(tzinfo=None)) - _EPOCH
             return struct.pack("!q", since // timedelta(microseconds=1))
         case 1114 | 1184:
@@ -227,7 +228,7 @@ def _encode_binary(value: Any, oid: int) -> bytes:  # noqa: ANN401
 
 def _as_datetime(value: Any) -> datetime:  # noqa: ANN401
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        value = _parse_moment(value)
     if not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)
     return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
@@ -296,20 +297,27 @@ def _read(text: str, oid: int) -> object:
             return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
         case 1082:
             # JDBC writes a date with the zone that it was made in: 2025-02-01 +00.
-            return date.fromisoformat(
-                re.sub(r"\s*[+-]\d\d(:?\d\d)?$", "", text.strip()) if " " in text else text
-            )
+            day = _parse_moment(text)
+            if type(day) is not date:
+                raise ValueError("a moment is no date")
+            return day
         case 1114 | 1184:
-            moment = datetime.fromisoformat(re.sub(r" ([+-])", r"\1", text.strip()))
-            if oid == TIMESTAMP:
-                return moment.replace(tzinfo=None)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            # PostgreSQL passes over the zone of a timestamp that has none.
+            moment = _as_datetime(_parse_moment(text, local=oid == TIMESTAMP))
+            return moment if oid == TIMESTAMP else moment.replace(tzinfo=UTC)
         case 1700:
             value = Decimal(text)
             if value.is_finite() and abs(value.adjusted()) + len(value.as_tuple().digits) > _MOST_DIGITS:
                 raise ValueError("too many digits")
             return value
     return text
+
+
+def _parse_moment(text: str, *, local: bool = False) -> date | datetime:
+    found = read_moment(text, local=local)
+    if found is None:
+        raise ValueError("not a date")
+    return found
 
 
 def _fit(number: int, oid: int) -> int:
