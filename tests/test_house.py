@@ -3,7 +3,12 @@
 import ast
 import re
 import tomllib
+from collections import Counter
+from functools import cache
 from pathlib import Path
+
+import grimp
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "sfumato"
@@ -100,6 +105,74 @@ def test_no_plan_asks_for_more_noise_than_can_be_drawn():
     from sfumato.core.questions.measurement import LARGEST_SCALE
 
     assert LARGEST_SCALE == MAX_SCALE
+
+
+# What may only fall: whoever lowers a count lowers its ceiling here.
+CEILINGS = {
+    "cycles between modules": 12,
+    "modules with a single importer": 94,
+    "class names in four modules or more": 0,
+    "rooms at the top": 24,
+    "lines of source": 99_700,
+    "lines of tests": 71_040,
+}
+
+
+@cache
+def find_imports():
+    """For every module those that it imports, for types alone or not."""
+    graph = grimp.build_graph("sfumato", cache_dir=None)
+    return {module: graph.find_modules_directly_imported_by(module) for module in sorted(graph.modules)}
+
+
+def find_reachable(module):
+    imports, found, waiting = find_imports(), set(), [module]
+    while waiting:
+        new = imports[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+def count_lines(*folders):
+    return sum(len(path.read_text().splitlines()) for each in folders for path in each.rglob("*.py"))
+
+
+def count_cycles():
+    """The groups of modules that all reach each other."""
+    reachable = {module: find_reachable(module) for module in find_imports()}
+    return len({reachable[module] for module in reachable if module in reachable[module]})
+
+
+def count_single_importers():
+    importers = Counter(imported for each in find_imports().values() for imported in each)
+    return sum(count == 1 for count in importers.values())
+
+
+def count_repeated_classes():
+    names = Counter(
+        name
+        for path in SOURCE.rglob("*.py")
+        for name in {
+            node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+        }
+    )
+    return sum(count >= 4 for count in names.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "count"),
+    [
+        ("cycles between modules", count_cycles),
+        ("modules with a single importer", count_single_importers),
+        ("class names in four modules or more", count_repeated_classes),
+        ("rooms at the top", lambda: len(modules())),
+        ("lines of source", lambda: count_lines(SOURCE)),
+        ("lines of tests", lambda: count_lines(ROOT / "tests")),
+    ],
+)
+def test_what_may_only_fall_does(what, count):
+    assert count() <= CEILINGS[what]
 
 
 def test_modules_hold_one_idea():

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from sfumato.anonymity.encode import number_rows
 from sfumato.core.errors import AnonymityError
 
-DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
-"""The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
-
 _MARGIN = 1e-12  # more than the rounding of logarithms: who passes here is not refused when judged
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 
@@ -300,6 +297,8 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
 
 def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
     """A model's kind, its limit as a float, and its limits as whole numbers."""
+    from sfumato.anonymity.kernels.models import DELTA, DISTINCT, ENTROPY, EQUAL, ORDERED, RECURSIVE
+
     if isinstance(model, DistinctL):
         return DISTINCT, 0.0, (int(model.l), 0, 0)
     if isinstance(model, EntropyL):

@@ -53,7 +53,7 @@ Record = tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class FilledColumns:
     """Stored columns filled together: their `usual` values, `odd` ones, and those at the `ends` of bounds.
 
     A described column does not serve: stored columns that nobody described are filled too, and one stored
@@ -76,7 +76,7 @@ class Individual:
     named: bool = True
 
 
-def list_fields(table: Table, stored: Mapping[str, str]) -> tuple[Field, ...]:
+def list_fields(table: Table, stored: Mapping[str, str]) -> tuple[FilledColumns, ...]:
     """The fields of the stored columns of `table`, but the one that names the individual.
 
     `stored` gives the kinds of the stored columns; described columns that it lacks get the kind of their
@@ -100,11 +100,11 @@ def list_fields(table: Table, stored: Mapping[str, str]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _single_field(name: str, kind: str, about: list[Column]) -> Field:
+def _single_field(name: str, kind: str, about: list[Column]) -> FilledColumns:
     usual = [_convert(value, kind) for column in about for value in _domain_values(column)]
     ends = [_convert(value, kind) for column in about for value in _end_values(column)]
     known = [value for value in dict.fromkeys(usual) if value is not None]
-    return Field(
+    return FilledColumns(
         names=(name,),
         kinds=(kind,),
         usual=tuple((value,) for value in known or _OPEN_VALUES[kind]),
@@ -113,14 +113,14 @@ def _single_field(name: str, kind: str, about: list[Column]) -> Field:
     )
 
 
-def _combined_field(column: Column, kinds: Mapping[str, str]) -> Field:
+def _combined_field(column: Column, kinds: Mapping[str, str]) -> FilledColumns:
     assert isinstance(column.domain, Tuples)
     own = tuple(kinds.get(name, "text") for name in column.stored)
     values = _spread(column.domain.values)
     usual = [tuple(_convert(part, kind) for part, kind in zip(value, own, strict=True)) for value in values]
     nothing = (None,) * len(own)
     mixed = (usual[0][0], *(_ODD_VALUES[kind][-1] for kind in own[1:]))
-    return Field(names=column.stored, kinds=own, usual=tuple(usual), odd=(nothing, mixed))
+    return FilledColumns(names=column.stored, kinds=own, usual=tuple(usual), odd=(nothing, mixed))
 
 
 def _domain_kind(column: Column, place: int) -> str:
@@ -218,7 +218,9 @@ def record_cap(table: Table) -> int:
     return min(table.unit.max_records, MOST_RECORDS)
 
 
-def list_individuals(fields: Sequence[Field], table: Table, *, thorough: bool) -> tuple[Individual, ...]:
+def list_individuals(
+    fields: Sequence[FilledColumns], table: Table, *, thorough: bool
+) -> tuple[Individual, ...]:
     """Individuals that try every way to move an answer: many records, odd values, ends of bounds, no name."""
     if not fields:
         return (Individual("one record", ((),)),)
@@ -261,7 +263,7 @@ def list_individuals(fields: Sequence[Field], table: Table, *, thorough: bool) -
     return tuple(people)
 
 
-def list_crowd(fields: Sequence[Field], table: Table) -> tuple[tuple[Record, ...], ...]:
+def list_crowd(fields: Sequence[FilledColumns], table: Table) -> tuple[tuple[Record, ...], ...]:
     """The records of every individual of a small crowd.
 
     Three in a row have the same values, so that one individual more or less does not decide which groups
@@ -278,7 +280,7 @@ def list_crowd(fields: Sequence[Field], table: Table) -> tuple[tuple[Record, ...
 
 
 def make_table(
-    fields: Sequence[Field],
+    fields: Sequence[FilledColumns],
     people: Sequence[tuple[int | None, Sequence[Record]]],
     *,
     unit: str | None,
@@ -314,7 +316,7 @@ def _name(number: int, kind: str) -> object:
             return f"person {number}"
 
 
-def walk_cell(fields: Sequence[Field], number: int) -> Record:
+def walk_cell(fields: Sequence[FilledColumns], number: int) -> Record:
     """The cell of this number: the usual values counted through like the digits of a number."""
     record = []
     for field in fields:
@@ -323,24 +325,24 @@ def walk_cell(fields: Sequence[Field], number: int) -> Record:
     return tuple(record)
 
 
-def _walk(fields: Sequence[Field], count: int) -> tuple[Record, ...]:
+def _walk(fields: Sequence[FilledColumns], count: int) -> tuple[Record, ...]:
     """Records in different cells."""
     return tuple(walk_cell(fields, number) for number in range(count))
 
 
-def _diagonal(fields: Sequence[Field], count: int) -> tuple[Record, ...]:
+def _diagonal(fields: Sequence[FilledColumns], count: int) -> tuple[Record, ...]:
     """Records that differ in every field at once."""
     return tuple(tuple(field.usual[number % len(field.usual)] for field in fields) for number in range(count))
 
 
-def _empty_cell(fields: Sequence[Field], table: Table) -> Record:
+def _empty_cell(fields: Sequence[FilledColumns], table: Table) -> Record:
     """A cell in which nobody of the crowd is, if there is one among the first."""
     taken = {record for records in list_crowd(fields, table) for record in records}
     cells = _walk(fields, len(taken) + 1)
     return next((record for record in cells if record not in taken), cells[-1])
 
 
-def _list_odd(fields: Sequence[Field], first: Record) -> list[tuple[str, Record]]:
+def _list_odd(fields: Sequence[FilledColumns], first: Record) -> list[tuple[str, Record]]:
     """Records with one odd value, or one at the end of bounds, each."""
     found = []
     for place, field in enumerate(fields):
@@ -351,6 +353,6 @@ def _list_odd(fields: Sequence[Field], first: Record) -> list[tuple[str, Record]
     return found
 
 
-def _extreme(field: Field, end: str) -> tuple[Any, ...]:
+def _extreme(field: FilledColumns, end: str) -> tuple[Any, ...]:
     numbers = sorted((v for v in field.ends if isinstance(v[0], (int, float))), key=lambda value: value[0])
     return (numbers or field.usual)[0 if end == "lower" else -1]

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from sqlglot import exp
 
-from sfumato.audit.neighbours import Field, Individual, Record, list_crowd, list_fields, make_table
+from sfumato.audit.neighbours import FilledColumns, Individual, Record, list_crowd, list_fields, make_table
 from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import AuditError, SfumatoError, SourceError
@@ -27,9 +27,9 @@ from sfumato.recipes.base import Plan, Product, Recipe
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
-    from sfumato.audit.noise_off import RecordingNoise
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
+    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.recipes.base import Conversation
 
 SOMEBODY = 10**6  # the first number of an individual beside the crowd
@@ -212,7 +212,7 @@ class Harness:
     def __init__(self, project: Project, target: Target, folder: Path) -> None:
         self.target, self._folder = target, folder
         self._turn = 0
-        self._fields: dict[str, tuple[Field, ...]] = {}
+        self._fields: dict[str, tuple[FilledColumns, ...]] = {}
         self._unit_kinds: dict[str, str] = {}
         tables: dict[str, Table] = {}
         for name, table in project.tables.items():
@@ -239,14 +239,14 @@ class Harness:
         return self.project.table(self.target.table)
 
     @property
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[FilledColumns, ...]:
         """The fields of the target's table."""
         return self._fields[self.target.table]
 
     def run(
         self,
         people: Sequence[Individual],
-        noise: RecordingNoise | None,
+        noise: NoiseSource | None,
         *,
         crowd: bool = True,
         backwards: bool = False,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.pages.render import render_page
@@ -18,47 +15,13 @@ from sfumato.report.facts import Facts, read_epsilon, read_facts
 from sfumato.report.fields import Axes, Field, choose_axes
 from sfumato.report.geography import AreaMap, Geography, count_matches, place_areas
 from sfumato.report.sections import SECTIONS, describe_total
-from sfumato.report.truth import NO_TRUTH, TrueCounts, read_true_counts
+from sfumato.report.truth import JudgedRelease, ReportInput, read_true_counts
 
 if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport
 
+
 _LARGEST = 900_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """A comparison with the truth as a plain record, of one epsilon or of the whole release."""
-
-    epsilon: str | None
-    record: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReportInput:
-    """Everything that sections are made of; with `comparisons` or `true` counts the whole report is internal.
-
-    `terse` leaves out what takes most room: names on tiles, long lists of values.
-    """
-
-    facts: Facts
-    axes: Axes
-    ledger: BudgetReport | None = None
-    comparisons: tuple[Comparison, ...] = ()
-    true: TrueCounts = NO_TRUTH
-    area_map: AreaMap | None = None
-    terse: bool = False
-
-    @property
-    def true_map(self) -> NDArray[np.float64] | None:
-        """The exact counts by place and time, if they were given."""
-        return self.true.map
-
-    @property
-    def internal(self) -> bool:
-        """Whether anything here comes from the truth."""
-        true = self.true
-        return bool(self.comparisons or true.columns) or true.map is not None or true.cells is not None
 
 
 def build_report(
@@ -169,15 +132,15 @@ def _name_kind(facts: Facts) -> str:
 
 def _read_comparisons(
     given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-) -> tuple[Comparison, ...]:
+) -> tuple[JudgedRelease, ...]:
     """The comparisons that were given: one record, or one per epsilon; the best epsilon comes last."""
     if given is None:
         return ()
     if isinstance(given, Mapping):
-        return (Comparison(epsilon=None, record=given),)
+        return (JudgedRelease(epsilon=None, record=given),)
     read = []
     for entry in given:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("comparison"), Mapping):
             raise RecipeError("a list of comparisons holds {'epsilon': ..., 'comparison': {...}} entries")
-        read.append(Comparison(epsilon=str(entry.get("epsilon")), record=entry["comparison"]))
+        read.append(JudgedRelease(epsilon=str(entry.get("epsilon")), record=entry["comparison"]))
     return tuple(sorted(read, key=lambda each: read_epsilon(each.epsilon or "")))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sfumato.report.facts import Facts
     from sfumato.report.fields import Axes, Field
     from sfumato.report.geography import AreaMap
-    from sfumato.report.page import ReportInput
+    from sfumato.report.truth import ReportInput
 
 Record = dict[str, Any]
 Map = tuple[str, "NDArray[np.float64]", float, bool]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
-    from sfumato.report.page import ReportInput
+    from sfumato.report.truth import ReportInput
 
 Record = dict[str, Any]
 

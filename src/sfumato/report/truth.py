@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from sfumato.core.errors import RecipeError
 from sfumato.pages.series import draw_scatter
 from sfumato.report.estimates import estimate_counts
+from sfumato.report.facts import Facts
+from sfumato.report.fields import Axes, Field
+from sfumato.report.geography import AreaMap
 
 if TYPE_CHECKING:
-    from sfumato.report.facts import Facts
-    from sfumato.report.fields import Axes, Field
+    from sfumato.core.ledger.report import BudgetReport
+
 
 Record = dict[str, Any]
 
@@ -127,3 +130,38 @@ def describe_cells(facts: Facts, truth: TrueCounts) -> Record | None:
         "mean": float(np.abs(off).mean()),
         "within": None if half is None else float((np.abs(off) <= half).mean()),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRelease:
+    """A comparison with the truth as a plain record, of one epsilon or of the whole release."""
+
+    epsilon: str | None
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReportInput:
+    """Everything that sections are made of; with `comparisons` or `true` counts the whole report is internal.
+
+    `terse` leaves out what takes most room: names on tiles, long lists of values.
+    """
+
+    facts: Facts
+    axes: Axes
+    ledger: BudgetReport | None = None
+    comparisons: tuple[JudgedRelease, ...] = ()
+    true: TrueCounts = NO_TRUTH
+    area_map: AreaMap | None = None
+    terse: bool = False
+
+    @property
+    def true_map(self) -> NDArray[np.float64] | None:
+        """The exact counts by place and time, if they were given."""
+        return self.true.map
+
+    @property
+    def internal(self) -> bool:
+        """Whether anything here comes from the truth."""
+        true = self.true
+        return bool(self.comparisons or true.columns) or true.map is not None or true.cells is not None

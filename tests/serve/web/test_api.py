@@ -8,8 +8,7 @@ import pytest
 
 from helpers.site import COUNT, send_scope
 from sfumato.core.errors import LedgerError
-from sfumato.serve.web.api import ENDPOINTS
-from sfumato.serve.web.openapi import SCHEMAS, describe_api
+from sfumato.serve.web.api import ENDPOINTS, SCHEMAS, describe_api
 
 RECIPE = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic"]\nepsilon = 0.25\n'
 

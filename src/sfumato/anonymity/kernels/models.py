@@ -14,7 +14,8 @@ import math
 import numpy as np
 from numba import njit
 
-from sfumato.anonymity.models import DISTINCT, ENTROPY, EQUAL, ORDERED, RECURSIVE
+DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
+"""The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
 
 
 @njit(cache=True, nogil=True)

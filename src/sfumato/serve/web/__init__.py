@@ -2,8 +2,8 @@
 
 `exchange` reads requests within limits and finds who asks, `app` guards every request and knows all routes.
 `frame` is what all pages have; `asking`, `stewards`, `wizard` and `viewing` are those of the roles. `api`
-answers programs, `openapi` describes it, `agents` speaks the Model Context Protocol. What may be asked is
-decided by the service, and nowhere here.
+answers programs and describes itself in OpenAPI, `agents` speaks the Model Context Protocol. What may be
+asked is decided by the service, and nowhere here.
 """
 
 from sfumato.serve.web.app import make_app

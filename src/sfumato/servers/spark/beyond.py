@@ -8,32 +8,26 @@ where every worker sees the files as this machine does, which is many times fast
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.errors import SourceError
 from sfumato.servers.push.plan import EVERYTHING, PushedPlan, beyond_query
+from sfumato.servers.spark.workers import count_places, list_units, read_batches, read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sfumato.servers.spark.engine import SparkSource
-
-    Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Array]]
+    from sfumato.servers.spark.source import SparkSource
 
 _PER_BOUND = 4
 """Places for as many records as one individual may have: then few share a place with too many others."""
 _LEAST_BITS, _MOST_BITS = 12, 25
 _MOST_BYTES = 2**30
 """Counts of all workers that may come back together."""
-_BATCH = 2**17
-_ODD = 0x9E3779B97F4A7C15
-_TEXT_BYTES = 64
-"""Bytes from the start of a name that decide its place, beside its length and its last eight."""
 _LOCAL = "file:"
 
 
@@ -100,86 +94,6 @@ def choose_bits(rows: int, most: int, tasks: int) -> int | None:
     return bits if bits <= _MOST_BITS and 4 * tasks * 2**bits <= _MOST_BYTES and rows < 2**32 else None
 
 
-def find_places(column: pa.Array, bits: int) -> NDArray[np.int64]:
-    """A place below 2^bits for every individual of a column without NULL; equal ones have the same.
-
-    Which places are equal beside that matters for speed alone.
-    """
-    kind = column.type
-    if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind != pa.uint64()):
-        hashed = column.cast(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64) * np.uint64(_ODD)
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        hashed = _hash_texts(column)
-    else:
-        raise TypeError("individuals of this type are not placed")
-    places: NDArray[np.int64] = (hashed >> np.uint64(64 - bits)).astype(np.int64)
-    return places
-
-
-def count_places(read: Read, bits: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What counts the records of every place, in one part of a table: one row of bytes, and their width."""
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts = np.zeros(2**bits, np.uint32)
-        records = 0
-        for column in read(batches):
-            records += len(column)
-            np.add.at(counts, find_places(column, bits), np.uint32(1))
-        if records >= 2**32:
-            raise OverflowError("more records than are counted here")
-        kind = np.min_scalar_type(int(counts.max()))
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([counts.astype(kind).tobytes()], pa.binary()), pa.array([kind.itemsize], pa.int32())],
-            names=["counts", "width"],
-        )
-
-    return count
-
-
-def list_units(
-    read: Read, crowded: bytes, bits: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What lists the individuals of crowded places, given as bits, once for each of their records."""
-
-    def listed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chosen = np.unpackbits(np.frombuffer(crowded, np.uint8)).astype(np.bool_)
-        for column in read(batches):
-            kept = column.filter(pa.array(chosen[find_places(column, bits)]))
-            if len(kept):
-                yield pa.RecordBatch.from_arrays([kept], names=["u"])
-
-    return listed
-
-
-def read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
-    """The individuals of batches that Spark read."""
-    for batch in batches:
-        yield batch.column(0).drop_null()
-
-
-def read_files(unit: str, kind: pa.DataType) -> Read:
-    """Reads the individuals of files; batches name a file, the first of its parts to read, and a step."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
-        import pyarrow.parquet as pq
-
-        for batch in batches:
-            for path, first, step in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                with pq.ParquetFile(path) as file:
-                    if file.schema_arrow.names.count(unit) != 1:
-                        raise KeyError("no such column, or several")
-                    parts = list(range(first, file.num_row_groups, step))
-                    found = file.iter_batches(_BATCH, row_groups=parts, columns=[unit], use_threads=False)
-                    for each in found:
-                        column = each.column(0).drop_null()
-                        if pa.types.is_dictionary(column.type):
-                            column = column.dictionary_decode()
-                        find_places(column[:0], 1)  # raises for a type that Spark may read otherwise
-                        yield column.cast(kind)
-
-    return read
-
-
 def _list_suspects(
     source: SparkSource, pushed: PushedPlan, unit: str, paths: tuple[str, ...], what: str
 ) -> DataFrame | pa.Table | None:
@@ -235,30 +149,3 @@ def _count_rows(paths: tuple[str, ...]) -> int:
     import pyarrow.parquet as pq
 
     return sum(int(pq.read_metadata(path).num_rows) for path in paths)
-
-
-def _hash_texts(column: pa.Array) -> NDArray[np.uint64]:
-    """A hash of each text: of its length, its first bytes and its last ones."""
-    wide = pa.types.is_large_string(column.type)
-    _, ends, data = column.buffers()
-    if not len(column):
-        return np.zeros(0, np.uint64)
-    offsets = np.frombuffer(ends, np.int64 if wide else np.int32)[column.offset :][: len(column) + 1]
-    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-    held: Any = b"" if data is None else data
-    padded = np.concatenate((np.frombuffer(held, np.uint8), np.zeros(8, np.uint8)))
-    # Eight bytes from every place on, as one number.
-    words = np.ndarray((padded.size - 7,), "<u8", padded, 0, (1,))
-    masks = np.array([2 ** (8 * kept) - 1 for kept in range(9)], np.uint64)
-    hashed = lengths.astype(np.uint64)
-    longest = int(lengths.max())
-    places = [starts + at for at in range(0, min(longest, _TEXT_BYTES), 8)]
-    lefts = [lengths - at for at in range(0, min(longest, _TEXT_BYTES), 8)]
-    if longest > _TEXT_BYTES:
-        places.append(starts + np.maximum(lengths - 8, 0))
-        lefts.append(lengths)
-    for place, left in zip(places, lefts, strict=True):
-        word = words[np.minimum(place, words.size - 1)] & masks[np.clip(left, 0, 8)]
-        hashed = (hashed ^ word) * np.uint64(_ODD)
-        hashed ^= hashed >> np.uint64(32)
-    return hashed * np.uint64(_ODD)

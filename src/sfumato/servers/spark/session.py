@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sfumato.core.errors import SfumatoError, SourceError
+from sfumato.servers.spark import workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -273,15 +274,12 @@ def _import_session() -> type[SparkSession]:
         raise SourceError("reading from Spark needs pyspark: pip install 'sfumato[spark]'") from None
     from pyspark.logger import PySparkLogger
 
-    from sfumato.servers.spark import beyond, engine
-
     # They would print the message of a failed query, which may quote a record.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     # Workers do not have this package, so that what they run is sent to them whole.
     send_whole: Any = pyspark.cloudpickle.register_pickle_by_value
-    for module in (beyond, engine):
-        send_whole(module)
+    send_whole(workers)
     found: type[SparkSession] = SparkSession
     return found
 

@@ -15,7 +15,7 @@ from sfumato.core.errors import SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.recipes import CellCounts
 from sfumato.servers.project import open_engine
-from sfumato.servers.spark.engine import COUNTED, lay_out, make_counter
+from sfumato.servers.spark.workers import COUNTED, lay_out, make_counter
 from sfumato.statements.engine import StatementEngine
 
 pytestmark = pytest.mark.slow
