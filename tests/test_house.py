@@ -110,7 +110,7 @@ def test_no_plan_asks_for_more_noise_than_can_be_drawn():
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
     "cycles between modules": 12,
-    "modules with a single importer": 94,
+    "modules with a single importer": 86,
     "class names in four modules or more": 0,
     "rooms at the top": 24,
     "lines of source": 99_700,

@@ -116,7 +116,7 @@ class Site:
         from sfumato.serve.service import Service, add_user
         from sfumato.serve.settings import read_settings
         from sfumato.serve.state import State
-        from sfumato.serve.web import make_app
+        from sfumato.serve.web.app import make_app
 
         curator = sf.open(self.folder / "sfumato.toml")
         self.settings = read_settings(curator.project)

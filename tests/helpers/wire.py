@@ -20,7 +20,8 @@ from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.serve.results import Column, Result
 from sfumato.serve.service import CALLER
 from sfumato.serve.state import make_verifier
-from sfumato.serve.wire import Limits, WireServer, load_certificate
+from sfumato.serve.wire.server import WireServer, load_certificate
+from sfumato.serve.wire.session import Limits
 
 PASSWORD = "pencil"
 CLINICS = pa.table(

@@ -14,7 +14,7 @@ from sfumato.cli.output import Force, Json, note, note_compiling, print_json, pr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.anonymity import Released
+    from sfumato.anonymity.anonymize import Released
     from sfumato.anonymity.summary import Summary
 
 
@@ -94,7 +94,8 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity import Options, release_table
+    from sfumato.anonymity.anonymize import release_table
+    from sfumato.anonymity.options import Options
     from sfumato.anonymity.page import build_page
     from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register, summarise
     from sfumato.core.files import write_file

@@ -11,7 +11,7 @@ from sfumato.cli.output import Json, note, print_json, say, split_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.anonymity.attack import Linkage, Published
+    from sfumato.anonymity.attack.link import Linkage, Published
 
 attack = typer.Typer(
     help="Attack a release as an adversary would: INTERNAL, on the private side.",
@@ -53,7 +53,7 @@ def link(
 
     Example: sfumato attack link out.csv --with voters.csv --on birthday,postcode,sex --reveal diagnosis
     """
-    from sfumato.anonymity.attack import (
+    from sfumato.anonymity.attack.link import (
         INTERNAL,
         describe_linkage,
         link_tables,

@@ -12,8 +12,8 @@ import typer
 from sfumato.cli.output import Json, ProjectOption, print_json, progress, say
 
 if TYPE_CHECKING:
-    from sfumato.audit import Audit
     from sfumato.audit.layers import Effort
+    from sfumato.audit.result import Audit
 
 _VIOLATED = 4
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sfumato.cli.output import Force, Json, ProjectOption, note
+from sfumato.core.errors import RecipeError, UnsupportedQuery
+
+if TYPE_CHECKING:
+    from sfumato.cli.display import Mode
+    from sfumato.sql.finish import Answer
+
 
 Format = Literal["table", "box", "line", "csv", "json", "markdown", "parquet"]
 
@@ -64,11 +71,10 @@ def sql(
         raise typer.BadParameter("--population goes with --model, whose intervals can be about a population")
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
-    from sfumato.cli.display import Mode, to_bytes
+    from sfumato.cli.display import to_bytes
     from sfumato.cli.respondent import Curated, Modelled
     from sfumato.cli.script import Piece
     from sfumato.cli.shell import Quit, Shell, read_lines
-    from sfumato.cli.workload import run_workload
     from sfumato.core.files import check_file, write_file
 
     if out is not None:
@@ -106,3 +112,45 @@ def sql(
         note(f"wrote {out}")
     if shell.code:
         raise typer.Exit(shell.code)
+
+
+_NUMBERED = re.compile(r"statement (\d+) of the workload")
+
+
+def run_workload(
+    project: str, file: str, epsilon: str, delta: str, *, plan: bool, mode: Mode, quiet: bool
+) -> Answer | None:
+    """Plans the statements of a file together and, unless only the `plan` is wanted, buys and prints them.
+
+    `epsilon` and `delta` are what all of them may spend. Gives the last answer; `quiet` prints none.
+    """
+    from sfumato.cli.display import show_answer
+    from sfumato.cli.output import open_curator, print_json, progress, say
+    from sfumato.cli.script import split_script
+    from sfumato.cli.shell import read_lines
+    from sfumato.core.exact import format_short
+
+    curator = open_curator(project)
+    pieces = list(split_script(read_lines(file)))
+    texts = [piece.text.rstrip(";") for piece in pieces]
+    with progress(quiet=mode == "json") as stage:
+        stage("planning")
+        try:
+            workload = curator.sql_workload(texts, epsilon=epsilon, delta=delta, progress=stage)
+        except (RecipeError, UnsupportedQuery) as error:
+            found = _NUMBERED.match(str(error))
+            where = "" if found is None else f"{file}, line {pieces[int(found[1]) - 1].line}: "
+            raise type(error)(f"{where}{error}") from None
+        answers = [] if plan else workload.buy()
+    if plan and mode == "json":
+        print_json(workload.to_record())
+    elif plan:
+        say(str(workload))
+    for answer in () if quiet else answers:
+        show_answer(answer, mode)
+        for each in answer.notes if mode != "json" else ():
+            note(each)
+    if not plan:
+        spent = sum((answer.spent for answer in answers), start=answers[0].spent * 0)
+        note(f"spent epsilon {format_short(spent)} on all; epsilon {curator.budget().left} left")
+    return answers[-1] if answers else None

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from sfumato.pages import charts
-from sfumato.pages.maps import Shades, define_areas, draw_map, draw_small_map
+from sfumato.pages.outline import Shades, define_areas, draw_map, draw_small_map
 from sfumato.pages.series import draw_series
 from sfumato.pages.svg import round_limit, step_of
 from sfumato.pages.words import clip_text, short, signed

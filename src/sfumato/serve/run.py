@@ -19,8 +19,9 @@ from sfumato.serve.catalog import Catalog
 from sfumato.serve.service import Service
 from sfumato.serve.settings import Settings, load_tls
 from sfumato.serve.state import STATE_FILE, State
-from sfumato.serve.web import make_app
-from sfumato.serve.wire import Limits, WireServer, load_certificate
+from sfumato.serve.web.app import make_app
+from sfumato.serve.wire.server import WireServer, load_certificate
+from sfumato.serve.wire.session import Limits
 from sfumato.serve.wire.values import find_oid
 
 if TYPE_CHECKING:

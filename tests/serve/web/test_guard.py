@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.site import send_scope
-from sfumato.serve.web import make_app
+from sfumato.serve.web.app import make_app
 from sfumato.serve.web.exchange import check_origin, parse_json, to_plain
 
 PAGES = ("/login", "/ask", "/static/style.css", "/static/serve.js", "/openapi.json", "/healthz", "/nothing")

@@ -9,7 +9,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.pages.render import _environment
-from sfumato.serve.web.asking import _write_examples
+from sfumato.serve.web.pages import _write_examples
 
 PRICED = "DP-SELECT 0.25 month, COUNT(*) AS n, AVG(fee) AS mean FROM visits GROUP BY month ORDER BY month"
 

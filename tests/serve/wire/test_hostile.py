@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.wire import PASSWORD, CountingService, RunningServer, SmallCatalog, make_certificate
-from sfumato.serve.wire import Limits, WireServer
+from sfumato.serve.wire.server import WireServer
+from sfumato.serve.wire.session import Limits
 
 STARTUP = b"user\0ana\0database\0visits\0\0"
 STATEMENTS = (

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from helpers.wire import CLINICS, CountingService, RunningServer, make_certificate, spends
-from sfumato.serve.wire import Limits
+from sfumato.serve.wire.session import Limits
 
 psycopg = pytest.importorskip("psycopg")
 

@@ -9,10 +9,11 @@ from sfumato.anonymity.attack.link import (
     Verdict,
     describe_linkage,
     link_tables,
+    open_published,
+    read_identities,
     read_text,
 )
 from sfumato.anonymity.attack.matching import Pattern, compatible, is_exact, parse_pattern
-from sfumato.anonymity.attack.published import open_published, read_identities
 from sfumato.core.errors import AttackError
 
 __all__ = [

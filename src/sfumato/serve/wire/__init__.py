@@ -4,8 +4,3 @@
 `values` the types, `commands` what statements are, `session_settings` what a session can set, and `answers`
 what goes back.
 """
-
-from sfumato.serve.wire.server import WireServer, load_certificate
-from sfumato.serve.wire.session import Limits
-
-__all__ = ["Limits", "WireServer", "load_certificate"]
