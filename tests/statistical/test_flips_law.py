@@ -11,8 +11,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import sfumato.choose as threshold
 from helpers.sources import SeededSource, chi_square_tail
-from sfumato.choose import above_threshold, choose, threshold
+from sfumato.choose import above_threshold, choose
 from sfumato.core.noise import choice
 from sfumato.core.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
 from sfumato.core.noise.laws import Law

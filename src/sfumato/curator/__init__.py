@@ -630,7 +630,6 @@ class Curator:
     ) -> Plan:
         from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
         from sfumato.recipes.files import read_recipe
-        from sfumato.recipes.running import Running
 
         if isinstance(recipe, (str, Path)):
             file = read_recipe(recipe)
@@ -638,6 +637,8 @@ class Curator:
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
         if through is not None:
+            from sfumato.recipes.running import Running
+
             if not isinstance(recipe, Running):
                 raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
             recipe = replace(recipe, through=through)
