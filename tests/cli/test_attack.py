@@ -76,13 +76,6 @@ def test_people_are_shown_on_demand_and_with_a_warning(town):
     assert shown[0]["person"] in plain
 
 
-def test_mistakes_have_their_exit_codes(town):
-    link(town, "nowhere", code=1)
-    link(town, "published", "--reveal", "nothing", code=1)
-    link(town, "published", "--truth", town / "register.csv", code=2)
-    run("link", town / "published.csv", "--with", town / "register.csv", "--on", ",", code=2)
-
-
 def test_the_difference_attack_fails():
     document = json.loads(run("difference", "--epsilon", "0.1", "--budget", "0.4", "--json").stdout)
     assert document["plain_sql"]["difference"] == 1
@@ -98,4 +91,3 @@ def test_the_averaging_attack_fails():
     assert document["repeats"]["asked"] == 5
     assert len(document["reworded"]) == 1
     assert "asked 5 times: 1 different answer" in run(*arguments).stdout
-    run("average", "--budget", "0.01", code=2)

