@@ -3,8 +3,9 @@
 import numpy as np
 
 from sfumato.core.door import Bill, Charged
+from sfumato.core.questions.choices import Chosen
 from sfumato.core.questions.counts import Marginal, OccupiedCells
-from sfumato.core.questions.measurement import Measurement, request_grid, request_size
+from sfumato.core.questions.measurement import Measurement, Request, request_grid, request_size
 from sfumato.curator.conversation import Conversation
 
 
@@ -23,6 +24,21 @@ def answer_zeros(plan, asks):
         )
         for ask in asks
     )
+
+
+def answer_anything(plan, asks):
+    """Answers without records to whatever is asked: noise around some counts, and first candidates."""
+    generator, answers = np.random.default_rng(len(asks)), []
+    for ask in asks:
+        if not isinstance(ask, Request):
+            answers.append(Chosen(choice=ask, index=0))
+            continue
+        grid = request_grid(plan.table, ask)
+        cells = np.arange(3) if ask.threshold is not None else None
+        size = 3 if cells is not None else request_size(plan.table, ask)
+        values = 100 * grid + np.rint(generator.normal(0, float(ask.scale), size)).astype(np.int64)
+        answers.append(Measurement(request=ask, noisy_values=values, grid=grid, cells=cells))
+    return tuple(answers)
 
 
 class Stub:

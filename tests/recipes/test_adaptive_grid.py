@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from helpers.asking import cells
 from helpers.projects import project_text, write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.core.errors import RecipeError, SchemaError
@@ -23,7 +22,7 @@ from sfumato.core.questions.choices import Chosen, NormChoice
 from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal
 from sfumato.core.questions.measurement import Measurement, ask_cost, request_grid, request_size
 from sfumato.inference.shrinkage import shrink_counts
-from sfumato.recipes import AdaptiveGrid, parse_recipe, read_recipe
+from sfumato.recipes import AdaptiveGrid, read_recipe
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.granularity import GRID
 from sfumato.statements.engine import StatementEngine
@@ -125,61 +124,6 @@ def test_the_noise_is_that_of_the_exact_calibration(epsilon, bound, sigma):
     assert admits(Budget(epsilon, delta), Spent(), plan.costs)
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-@pytest.mark.parametrize("norms", [None, 2, {"1": 4, "2": 2.5}])
-def test_what_is_asked_costs_what_was_charged_and_no_more(crowd, neighbours, norms):
-    table = crowd.project.table("t")
-    table = parse_table(
-        "t",
-        {"source": "t.parquet", "unit": "person", "max_records": 6, "neighbours": neighbours, "columns": {}},
-    )
-    object.__setattr__(table, "columns", crowd.project.table("t").columns)
-    plan = recipe(norms=norms).plan(table, epsilons=(Fraction(1), Fraction(2)), delta=Fraction(1, 10**5))
-    generator = np.random.default_rng(0)
-    asked, _ = ask_all(
-        plan,
-        lambda ask: (
-            generator.integers(0, 2**40, ask.queries.rows)
-            if isinstance(ask.counted, ClippedMarginal)
-            else generator.integers(0, 2**20, ask.queries.rows)
-        ),
-    )
-    assert len(asked) == len(plan.costs) == 10
-    spent = add_costs(Spent(), (ask_cost(table, ask) for ask in asked))
-    charged = add_costs(Spent(), plan.costs)
-    assert charged.rho * Fraction(9999, 10000) < spent.rho <= charged.rho
-    assert charged.mu_squared * Fraction(9999, 10000) < spent.mu_squared <= charged.mu_squared
-
-
-def test_noise_a_hair_smaller_is_refused(crowd, monkeypatch):
-    from sfumato.recipes import granularity
-
-    honest = granularity.Rounds._calibrate
-
-    def dishonest(self, cost, request):
-        request = honest(self, cost, request)
-        object.__setattr__(request, "scale", request.scale * Fraction(999_999, 1_000_000))
-        return request
-
-    plan = recipe().plan(crowd.project.table("t"), epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
-    monkeypatch.setattr(granularity.Rounds, "_calibrate", dishonest)
-    with pytest.raises(RecipeError, match="more than its plan charges"):
-        ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
-
-
-def test_names_tell_columns_epsilon_and_copy(crowd):
-    several = recipe(copies=[{"columns": ["month", "region"], "times": 2}])
-    plan = several.plan(
-        crowd.project.table("t"), epsilons=(Fraction(1), Fraction(1, 2)), delta=Fraction(1, 10**5)
-    )
-    asked, _ = ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
-    names = [ask.name for ask in asked]
-    assert len(set(names)) == len(names) == 14
-    assert "4: region x month at epsilon 0.5, copy 3" in names
-    copies = [ask for ask in asked if ask.columns == ("region", "month")]
-    assert len({ask.queries.to_record()["sha256"] for ask in copies}) == 1
-
-
 def test_a_release_is_near_its_table_and_verifies(crowd, tmp_path):
     release = crowd.release(recipe(identifiers=True), epsilon=50, delta="1e-5", out=tmp_path / "out")
     rows = release.table.to_pylist()
@@ -242,26 +186,6 @@ def test_norms_hold_every_individual_end_to_end(crowd, norms, tmp_path):
         moved = [int(number) for number in before.true_values - after.true_values]
         bound = request.counted.norm * request_grid(table, request)
         assert 0 < sum(number**2 for number in moved) <= bound**2
-
-
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-def test_an_individual_moves_exact_answers_by_its_contribution_at_most(crowd, bounding, tmp_path):
-    (tmp_path / "sfumato.toml").write_text(
-        PROJECT.replace("max_records = 6", f'max_records = 6\nbounding = "{bounding}"')
-    )
-    curator = sf.open(tmp_path / "sfumato.toml")
-    release = curator.release(recipe(), epsilon=2, delta="1e-5")
-    table, engine = curator.project.table("t"), StatementEngine(tmp_path)
-    requests = [each.request for each in release.measurements]
-    marginals = tuple(request.columns for request in requests)
-    rows = pq.read_table(tmp_path / "t.parquet")
-    before = engine.count(table, cells(marginals), progress=lambda _: None)
-    pq.write_table(rows.filter(pa.compute.not_equal(rows["person"], 8)), tmp_path / "t.parquet")
-    after = engine.count(table, cells(marginals), progress=lambda _: None)
-    for request, old, new in zip(requests, before, after, strict=True):
-        moved = request.queries.apply(old.true_values) - request.queries.apply(new.true_values)
-        bound = table.contribution * request.queries.grid
-        assert 0 < sum(int(number) ** 2 for number in moved) <= bound**2
 
 
 SPAN = {"column": "month", "values": 2}
@@ -357,12 +281,6 @@ def test_counts_shrink_towards_their_predictions_as_far_as_these_hold():
     assert means[:-1].max() < 10
 
 
-def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
-    made = recipe(norms="auto", quantile="0.5", identifiers=SPAN, credible=["region", "month"], rows=20)
-    release = crowd.release(made, epsilon="0.01", delta="1e-5")
-    assert release.table.num_rows == 20
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -392,39 +310,6 @@ def test_identifiers_over_millions_of_values_are_refused_before_a_charge(tmp_pat
     with pytest.raises(RecipeError, match="at least 144,000,000 values are asked for"):
         curator.release(made, epsilon=1, delta="1e-6")
     assert not (tmp_path / "ledger.db").exists()
-
-
-def test_options_that_are_not_given_are_not_in_the_record():
-    record = recipe().to_record()
-    assert not {"quantile", "credible"} & set(record)
-    stated = recipe(norms="auto", quantile="0.5", credible=["region"], identifiers=SPAN)
-    assert parse_recipe({**stated.to_record(), "epsilon": 1, "delta": "1e-5"}).recipe == stated
-
-
-def test_smaller_norms_have_less_noise(crowd):
-    table = crowd.project.table("t")
-    sigmas = []
-    for norms in (None, 6, 3):
-        plan = recipe(norms=norms).plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
-        asked, _ = ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
-        sigmas.append(float(asked[0].scale) / request_grid(table, asked[0]))
-    assert sigmas[0] == pytest.approx(sigmas[1])
-    assert sigmas[2] == pytest.approx(sigmas[1] / 2)
-
-
-def test_an_interrupted_fit_is_finished_under_its_charge(crowd, tmp_path):
-    def interrupt(stage):
-        if stage == "drawing rows":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        crowd.release(recipe(), epsilon=5, delta="1e-5", out=tmp_path / "out", progress=interrupt)
-    spent = crowd.budget().spent
-    release = crowd.resume(tmp_path / "out")
-    assert release.resumed
-    assert crowd.budget().spent == spent
-    assert len(release.measurements) == 5
-    sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
 
 
 def test_rows_as_individuals_and_odd_columns(tmp_path):
@@ -481,20 +366,6 @@ def test_a_public_table_is_part_of_the_plan_and_not_needed_again(crowd, tmp_path
     assert str(tmp_path) not in release.files["certificate.json"].decode()
 
 
-def test_a_recipe_reads_back_from_its_record():
-    made = recipe(
-        copies=[{"columns": ["region", "age"], "times": 1}],
-        threshold=2.5,
-        norms={"2": 3},
-        identifiers=True,
-        rows=5,
-        seed=9,
-    )
-    record = made.to_record()
-    assert parse_recipe(json.loads(json.dumps(record))).recipe == made
-    assert parse_recipe(record).recipe.to_record() == record
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -548,25 +419,18 @@ def test_the_taxi_example_releases_and_verifies(shared, tmp_path, seeded_noise):
         shutil.copy(file, tmp_path)
     shutil.copyfile(shared / "data" / "chicago_taxi" / "trips.parquet", tmp_path / "trips.parquet")
     curator = sf.open(tmp_path / "sfumato.toml")
-    release = curator.release(tmp_path / "adaptive-grid.toml", out=tmp_path / "out")
-    assert len(release.measurements) == 2 * 66
+    release = curator.release(tmp_path / "adaptive-grid.toml", epsilon=10, out=tmp_path / "out")
+    assert len(release.measurements) == 66
     table = curator.project.table("trips")
-    for epsilon in (1.0, 10.0):
-        rows = release.table.filter(pa.compute.equal(release.table["epsilon"], epsilon))
-        assert rows.num_rows == pytest.approx(48_600, rel=0.1)
-        assert np.bincount(rows["taxi_id"].to_numpy()).max() <= 20
-        for name in (
-            "pickup_community_area",
-            "dropoff_community_area",
-            "shift",
-            "company_id",
-            "payment_type",
-        ):
-            assert set(rows[name].to_pylist()) <= set(table.column(name).labels)
-        for name in ("fare", "tips", "trip_total", "trip_seconds", "trip_miles"):
-            values, edges = rows[name].to_numpy(), table.column(name).domain.edges
-            assert rows[name].type == pa.int64()
-            assert edges[0] <= values.min()
-            assert values.max() <= edges[-1]
+    rows = release.table
+    assert rows.num_rows == pytest.approx(48_600, rel=0.1)
+    assert np.bincount(rows["taxi_id"].to_numpy()).max() <= 20
+    for name in ("pickup_community_area", "dropoff_community_area", "shift", "company_id", "payment_type"):
+        assert set(rows[name].to_pylist()) <= set(table.column(name).labels)
+    for name in ("fare", "tips", "trip_total", "trip_seconds", "trip_miles"):
+        values, edges = rows[name].to_numpy(), table.column(name).domain.edges
+        assert rows[name].type == pa.int64()
+        assert edges[0] <= values.min()
+        assert values.max() <= edges[-1]
     assert float(release.certificate["total"]["epsilon_at_delta"]["2.5e-5"]) < 10.2
     assert not sf.verify(tmp_path / "out", ledger=curator.ledger_path).unchecked

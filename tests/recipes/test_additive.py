@@ -10,13 +10,10 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.accounting import Spent, add_costs
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.measurement import Request, ask_cost
 from sfumato.recipes import Additive
 from sfumato.recipes.additive import find_family
 from sfumato.recipes.base import follow_recipe
-from sfumato.recipes.selection import RemainingBudget
 
 DELTA = Fraction(1, 10**6)
 COLUMNS = {
@@ -101,26 +98,11 @@ def test_what_is_made_of_the_target_is_no_input():
     assert "poor" not in recipe.find_inputs(describe({**COLUMNS, "poor": POOR}))
 
 
-def test_pure_epsilon_and_several_epsilons_are_refused():
-    recipe = Additive(table="t", target="rich")
-    with pytest.raises(sf.RecipeError, match="delta above zero"):
-        plan(recipe, delta=Fraction(0))
-    with pytest.raises(sf.RecipeError, match="one epsilon"):
-        recipe.plan(describe(), epsilons=(Fraction(1), Fraction(2)), delta=DELTA)
-
-
 @pytest.mark.parametrize(
     ("target", "family"), [("rich", "classification"), ("job", "classification"), ("wage", "regression")]
 )
 def test_the_schema_says_what_kind_of_target_it_is(target, family):
     assert find_family(describe(), target, None) == family
-
-
-def test_the_plan_reads_back_as_the_same_plan():
-    for target in ("rich", "wage"):
-        one = plan(Additive(table="t", target=target))
-        two = plan(Additive(table="t", target=target), replace(one.table))
-        assert one.digest == two.digest
 
 
 class Answers:
@@ -146,40 +128,12 @@ class Answers:
         return tuple(given)
 
 
-@pytest.mark.parametrize("pairs", [0, 5, "auto"])
-@pytest.mark.parametrize("target", ["rich", "job", "wage"])
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-def test_all_questions_together_cost_what_was_charged(target, neighbours, pairs):
-    table = describe(neighbours=neighbours)
-    planned = plan(Additive(table="t", target=target, pairs=pairs), table)
-    answers = Answers(planned.table)
-    follow_recipe(planned, answer=answers, progress=lambda _: None)
-    spent = add_costs(Spent(), (ask_cost(planned.table, ask) for ask in answers.asked))
-    (charged,) = planned.costs
-    assert 0.98 * charged.mu_squared <= spent.mu_squared <= charged.mu_squared
-    assert all(isinstance(ask, Request) and ask.noise == "gaussian" for ask in answers.asked)
-
-
 def test_an_input_may_have_the_name_of_what_else_is_asked(tmp_path):
     rows = people(400).rename_columns(["weight", "spread", "intercept", "rich", "visits"])
     columns = {"weight": COLUMNS["age"], "spread": COLUMNS["job"], "rich": COLUMNS["rich"]}
     curator = open_project(tmp_path, rows, columns)
     curator.release(Additive(table="t", target="rich"), epsilon=2, delta=DELTA, out=tmp_path / "out")
     assert sf.verify(tmp_path / "out", ledger=curator.ledger_path)
-
-
-def test_a_recipe_that_asks_with_too_little_noise_is_refused(monkeypatch):
-    planned = plan(Additive(table="t", target="rich"))
-    right = RemainingBudget.calibrate
-
-    def calibrate(self, name, counted, mu_squared):
-        asked = right(self, name, counted, mu_squared)
-        return replace(asked, scale=asked.scale / 2)
-
-    monkeypatch.setattr(RemainingBudget, "spend", lambda self, ask: ask)
-    monkeypatch.setattr(RemainingBudget, "calibrate", calibrate)
-    with pytest.raises(sf.RecipeError, match="more than its plan charges"):
-        follow_recipe(planned, answer=Answers(planned.table), progress=lambda _: None)
 
 
 def test_noise_alone_teaches_next_to_nothing():
@@ -283,17 +237,6 @@ def test_several_records_of_a_person_with_different_targets(tmp_path, seeded_noi
     assert {float(each["sensitivity"]) for each in sums if each["columns"] == ["age"]} == {4 * 4096 * 1024.0}
 
 
-def test_a_changed_model_does_not_verify(tmp_path):
-    curator = open_project(tmp_path, people(size=500))
-    curator.learn(Additive(table="t", target="rich"), epsilon=1, delta=1e-6, out=tmp_path / "m")
-    file = tmp_path / "m" / "model.json"
-    file.write_text(file.read_text().replace('"intercept":', '"intercept":1', 1))
-    with pytest.raises(sf.VerificationFailed):
-        sf.verify(tmp_path / "m")
-    with pytest.raises(sf.VerificationFailed):
-        sf.learn.open_model(tmp_path / "m")
-
-
 def crossed(size=8000, seed=3):
     """Two inputs that say nothing each, and all together."""
     generator = np.random.default_rng(seed)
@@ -354,15 +297,14 @@ def test_pairs_are_asked_for_where_there_are_people_enough():
     assert not asked(500)
 
 
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("epsilon", ["0.001", "0.01", "1"])
+@pytest.mark.parametrize("epsilon", ["0.001", "1"])
 @pytest.mark.parametrize(
     ("target", "family"), [("rich", None), ("job", None), ("wage", None), ("age", "counts")]
 )
-def test_a_run_is_never_left_halfway(epsilon, bounding, target, family):
+def test_a_run_is_never_left_halfway(epsilon, target, family):
     """Noise fits its digits and costs their sum, or the plan is refused before anything is charged."""
-    for records in (1, 50, 1000):
-        table = describe(unit="who", max_records=records, bounding=bounding)
+    for records in (1, 1000):
+        table = describe(unit="who", max_records=records, bounding="weight")
         for inputs in (None, ["job"] if target != "job" else ["rich"]):
             recipe = Additive(table="t", target=target, family=family, inputs=inputs, pairs=2)
             try:

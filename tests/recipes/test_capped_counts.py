@@ -1,6 +1,5 @@
 """Counts with a privately chosen bound: charge, resumption, scaling, and what is refused."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -12,14 +11,10 @@ from hypothesis import strategies as st
 import sfumato as sf
 import sfumato.core.noise
 from helpers.projects import write_project
-from sfumato.accounting import Allowance
-from sfumato.core.errors import RecipeError, VerificationFailed
+from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import Chosen
 from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts
-from sfumato.release.certificate import pack_json
-from sfumato.release.files import PackedAnswers, split_answers
 
 SPEC = {
     "source": "t.parquet",
@@ -59,24 +54,6 @@ def lay(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("epsilon", ["0.3", [2, "0.1"]])
-def test_the_charge_is_epsilon_exactly_and_verifies(lay, neighbours, bounding, epsilon):
-    file = lay(neighbours=neighbours, bounding=bounding)
-    curator = sf.open(file)
-    release = curator.release(RECIPE, epsilon=epsilon, out=file.parent / "out")
-    whole = sum(map(Fraction, map(str, epsilon if isinstance(epsilon, list) else [epsilon])))
-    assert Fraction(release.certificate["total"]["epsilon"]) == whole
-    assert curator.budget().sums.epsilon == whole
-    assert sum(Fraction(each["epsilon"]) for each in release.certificate["measurements"]) == whole
-    assert not sf.verify(file.parent / "out", ledger=file.parent / "ledger.db").unchecked
-    assert curator.release(RECIPE, epsilon=epsilon).repeated
-    assert curator.budget().sums.epsilon == whole
-    assert release.table.num_rows == 12 * (2 if isinstance(epsilon, list) else 1)
-    assert min(release.table["count"].to_pylist()) >= 0
-
-
 def asks_of(table, recipe, epsilon, bound):
     return (*recipe._first_asks(table, epsilon, ""), recipe._counts(table, epsilon, "", bound=bound))
 
@@ -105,29 +82,6 @@ def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, 
     assert asks[1].scale * epsilon * share / 2 == most * table.grid * factor
 
 
-def within(epsilon, share):
-    table = describe()
-    recipe = CappedCounts(table="t", by=("a",), share=share)
-    plan = recipe.plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(0))
-    allowance = Allowance(plan.costs)
-    return all(allowance.pay(ask_cost(table, ask)) for ask in asks_of(table, recipe, Fraction(epsilon), 3))
-
-
-@pytest.mark.parametrize("share", ["0.01", "0.1", "0.5", "0.9"])
-@pytest.mark.parametrize("epsilon", ["0.001", "0.1", 1, 4, 10])
-def test_all_answers_stay_within_the_charge(epsilon, share):
-    assert within(epsilon, share)
-
-
-@pytest.mark.parametrize(("epsilon", "share"), [(50, "0.5"), (500, "0.1")])
-def test_all_answers_of_a_large_epsilon_stay_within_the_charge(epsilon, share):
-    assert within(epsilon, share)
-
-
-def test_a_large_epsilon_is_released(lay):
-    sf.open(lay()).release(CappedCounts(table="t", by=("a", "b"), share="0.5"), epsilon=50)
-
-
 @pytest.mark.parametrize(("most", "epsilon"), [(10**6, "0.01"), (200, "1e-6")])
 def test_noise_beyond_all_counts_is_refused_before_spending(lay, most, epsilon):
     curator = sf.open(lay(max_records=most, bounding="weight"))
@@ -136,74 +90,11 @@ def test_noise_beyond_all_counts_is_refused_before_spending(lay, most, epsilon):
     assert curator.budget().spent == 0
 
 
-class Interrupted(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3])
-def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch, stop):
-    """Stopped before the first, the second or the third answer is drawn."""
-    file, calls = lay(), []
-
-    def interrupt(draw):
-        def drawn(*values, **law):
-            calls.append(law)
-            if len(calls) == stop:
-                raise Interrupted
-            return draw(*values, **law)
-
-        return drawn
-
-    curator = sf.open(file)
-    with monkeypatch.context() as patch:
-        for name in ("add_noise", "exponential_choice"):
-            patch.setattr(sfumato.core.noise, name, interrupt(getattr(sfumato.core.noise, name)))
-        with pytest.raises(Interrupted):
-            curator.release(RECIPE, epsilon=2, out=file.parent / "out")
-    assert curator.budget().sums.epsilon == 2
-    kept = curator.kept(file.parent / "out")
-    assert kept == (2 if stop == 3 else 0)
-    before = find_bound(curator)
-    release = curator.resume(file.parent / "out")
-    assert release.resumed
-    assert curator.budget().sums.epsilon == 2
-    if stop == 3:
-        # What was kept is what is released: it is not drawn again.
-        assert release.certificate["postprocessing"]["bounds"][0]["records"] == before
-    sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
-    assert curator.release(RECIPE, epsilon=2).repeated
-
-
-def find_bound(curator):
-    """The bound that was kept in the ledger, if one was."""
-    plan = curator.check(RECIPE, epsilon=2).plan
-    ledger = curator._ledger()
-    version = curator._engine.version(plan.table, secret=ledger.secret)
-    _, kept = ledger.find_progress(plan_digest=plan.digest, table_version=version)
-    if not kept:
-        return None
-    chosen, _ = PackedAnswers(split_answers(kept), plan.table).take(
-        RECIPE._first_asks(plan.table, Fraction(2), "")
-    )
-    assert isinstance(chosen, Chosen)
-    return chosen.choice.caps[chosen.index]
-
-
 def test_a_table_of_one_record_each_is_refused_before_spending(lay):
     curator = sf.open(lay(max_records=1))
     with pytest.raises(RecipeError, match="use cell-counts"):
         curator.release(RECIPE, epsilon=1)
     assert curator.budget().spent == 0
-
-
-@pytest.mark.parametrize("max_records", [2, 200])
-def test_bounds_of_every_size_are_released(lay, max_records):
-    file = lay(max_records=max_records)
-    release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
-    (facts,) = release.certificate["postprocessing"]["bounds"]
-    assert 1 <= facts["records"] <= max_records
-    assert release.measurements[1].request.counted.max_records == facts["records"]
-    sf.verify(file.parent / "out")
 
 
 def test_a_bound_is_chosen_that_fits_the_records(lay, seeded_noise):
@@ -236,49 +127,6 @@ def test_records_outside_the_domains_are_not_scaled_in(lay, monkeypatch):
     assert abs(sum(release.table["count"].to_pylist()) - true) < 0.3 * true
 
 
-def test_an_empty_table_is_released_as_noise(lay, seeded_noise):
-    file = lay(make_rows(0, heavy=0))
-    release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
-    assert release.table.num_rows == 12
-    # Threshold 3: a count that is noise alone is rarely seen.
-    assert sum(value > 0 for value in release.table["count"].to_pylist()) <= 4
-    sf.verify(file.parent / "out")
-
-
-def test_the_write_up_tells_of_the_bound(lay):
-    file = lay()
-    release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
-    writeup = (file.parent / "out" / "writeup.md").read_text()
-    assert "up to 12" in writeup
-    names = [each["name"] for each in release.certificate["measurements"]]
-    bound = release.certificate["postprocessing"]["bounds"][0]["records"]
-    assert names == ["bound on records", "number of records", f"counts of at most {bound} records"]
-    assert release.certificate["measurements"][2]["records"] == bound
-    assert release.certificate["measurements"][0]["candidates"] == 12
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda c: c["postprocessing"]["bounds"][0].update(records=1, scaled_by="1.0"),
-        lambda c: c["postprocessing"]["bounds"][0].update(scaled_by="2.000000"),
-        lambda c: c["measurements"][2].update(records=1, sensitivity="1"),
-        lambda c: c["measurements"].pop(0),
-        lambda c: c["plan"]["allowance"][0].update(scale="0.1"),
-        lambda c: c["plan"]["recipe"].update(share="0.2"),
-    ],
-)
-def test_an_edited_certificate_is_found(lay, change):
-    file = lay(make_rows(300, heavy=300))
-    sf.open(file).release(RECIPE, epsilon=4, out=file.parent / "out")
-    path = file.parent / "out" / "certificate.json"
-    certificate = json.loads(path.read_text())
-    change(certificate)
-    path.write_bytes(pack_json(certificate))
-    with pytest.raises(VerificationFailed):
-        sf.verify(file.parent / "out")
-
-
 @pytest.mark.parametrize(
     ("facts", "match"),
     [
@@ -294,25 +142,6 @@ def test_an_edited_certificate_is_found(lay, change):
 def test_recipes_that_mean_nothing_are_refused(facts, match):
     with pytest.raises(RecipeError, match=match):
         CappedCounts(**{"table": "t", "by": ("a",), **facts})
-
-
-def test_a_recipe_file_is_read(lay):
-    file = lay()
-    path = file.parent / "recipe.toml"
-    path.write_text(
-        'recipe = "capped-counts"\ntable = "t"\nby = ["b"]\nshare = 0.2\nthreshold = 0\nepsilon = 2\n'
-    )
-    release = sf.open(file).release(path)
-    assert release.table.num_rows == 3
-    assert release.certificate["total"]["epsilon"] == "2"
-    assert release.certificate["measurements"][0]["epsilon"] == "0.2"
-
-
-def test_a_recipe_reads_back_as_itself():
-    recipe = CappedCounts(table="t", by=["b", "a"], share="1/7", threshold="2.5")
-    record = recipe.to_record()
-    del record["recipe"]
-    assert CappedCounts(**json.loads(json.dumps(record))) == recipe
 
 
 def test_columns_beyond_what_can_be_listed_are_refused(lay):

@@ -8,7 +8,6 @@ import pytest
 import sfumato as sf
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import Measurement
-from sfumato.recipes import parse_recipe
 from sfumato.recipes.cell_counts import finish_counts
 
 TABLE = {
@@ -37,26 +36,6 @@ def finish(plan, *values):
     with pytest.raises(StopIteration) as done:
         run.send(answers)
     return done.value.value.table
-
-
-def test_a_record_without_a_threshold_reads_as_none():
-    old = {"recipe": "cell-counts", "table": "t", "by": ["region"], "noise": "auto"}
-    recipe = parse_recipe(old).recipe
-    assert recipe.threshold == 0
-    assert recipe.to_record() == old
-
-
-def test_plans_without_a_threshold_keep_their_digest():
-    # Certificates and ledgers hold this digest of the plan.
-    plan = make_plan(epsilons=(Fraction(1), Fraction(1, 2)), delta=Fraction(1, 10**6))
-    assert plan.digest == "42c3980a93693540f82a556263f30c208c132e5b54274cdc7aeebaabf62f570b"
-    assert make_plan(threshold=2).digest != make_plan().digest
-
-
-@pytest.mark.parametrize("threshold", [2, 2.5, "5/2", "1/3"])
-def test_a_threshold_reads_back_from_its_record(threshold):
-    recipe = sf.recipes.CellCounts(table="t", by=BY, threshold=threshold)
-    assert parse_recipe(recipe.to_record()).recipe == recipe
 
 
 @pytest.mark.parametrize("threshold", [-1, "many", None, True, float("nan"), 10**7])
@@ -105,15 +84,3 @@ def test_values_that_are_given_stay_as_they_are():
     given = np.array([1, 2, 3])
     finish_counts(given, threshold=Fraction(1), deviation=2.5)
     assert given.tolist() == [1, 2, 3]
-
-
-def test_a_release_with_a_threshold_says_so_and_verifies(project):
-    recipe = project.parent / "recipe.toml"
-    recipe.write_text(recipe.read_text() + "threshold = 2.5\n")
-    curator = sf.open(project)
-    release = curator.release(recipe, out=project.parent / "out")
-    assert "2.5 standard deviations" in release.files["writeup.md"].decode()
-    assert release.certificate["plan"]["recipe"]["threshold"] == "2.5"
-    shown = [count for count in release.table["count"].to_pylist() if count]
-    assert min(shown, default=99) >= 2.5 * release.measurements[0].request.standard_deviation
-    assert sf.verify(project.parent / "out", ledger=curator.ledger_path).unchecked == ()

@@ -16,7 +16,7 @@ import sfumato as sf
 import sfumato.core.noise
 from helpers.projects import write_project
 from sfumato.accounting import Allowance
-from sfumato.core.errors import RecipeError, SfumatoError, VerificationFailed
+from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts, Map, parse_recipe
@@ -67,32 +67,6 @@ def lay(tmp_path):
         return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
 
     return write
-
-
-@pytest.mark.parametrize(
-    ("neighbours", "bounding", "epsilon"),
-    [
-        ("add-remove", "truncate", "0.3"),
-        ("add-remove", "weight", [2, "0.1"]),
-        ("replace", "truncate", 4),
-        ("replace", "weight", "0.3"),
-    ],
-)
-def test_the_charge_is_epsilon_exactly_and_verifies(lay, neighbours, bounding, epsilon):
-    file = lay(neighbours=neighbours, bounding=bounding)
-    curator = sf.open(file)
-    release = curator.release(RECIPE, epsilon=epsilon, out=file.parent / "out")
-    whole = sum(map(Fraction, map(str, epsilon if isinstance(epsilon, list) else [epsilon])))
-    assert Fraction(release.certificate["total"]["epsilon"]) == whole
-    assert curator.budget().sums.epsilon == whole
-    assert sum(Fraction(each["epsilon"]) for each in release.certificate["measurements"]) == whole
-    assert not sf.verify(file.parent / "out", ledger=file.parent / "ledger.db").unchecked
-    assert curator.release(RECIPE, epsilon=epsilon).repeated
-    assert curator.budget().sums.epsilon == whole
-    assert release.table.num_rows == 120 * (2 if isinstance(epsilon, list) else 1)
-    assert release.table.column_names[-2:] == ["count", "expected"]
-    assert min(release.table["count"].to_pylist()) >= 0
-    assert min(release.table["expected"].to_pylist()) >= 0
 
 
 def asks_of(table, recipe, epsilon, bound):
@@ -203,47 +177,6 @@ def test_several_columns_make_a_place(lay):
     release = sf.open(file).release(Map(table="t", by=("place", "year", "month", "kind")), epsilon=2)
     assert release.table.column_names == ["place", "year", "month", "kind", "count", "expected"]
     assert release.table.num_rows == 240
-
-
-class Interrupted(BaseException):
-    pass
-
-
-def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch):
-    file, calls = lay(), []
-
-    def interrupt(*values, **law):
-        calls.append(law)
-        if len(calls) == 3:
-            raise Interrupted
-        return original(*values, **law)
-
-    original = sfumato.core.noise.add_noise
-    curator = sf.open(file)
-    with monkeypatch.context() as patch:
-        patch.setattr(sfumato.core.noise, "add_noise", interrupt)
-        with pytest.raises(Interrupted):
-            curator.release(RECIPE, epsilon=2, out=file.parent / "out")
-    assert curator.budget().sums.epsilon == 2
-    assert curator.resume(file.parent / "out").resumed
-    assert curator.budget().sums.epsilon == 2
-    sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
-
-
-@pytest.mark.parametrize("key", ["count", "expected"])
-def test_a_changed_number_fails_verification(lay, key):
-    file = lay()
-    sf.open(file).release(RECIPE, epsilon=2, out=file.parent / "out")
-    table = pq.read_table(file.parent / "out" / "table.parquet")
-    place = table.column_names.index(key)
-    values = table[key].to_pylist()
-    values[0] += 1
-    pq.write_table(
-        table.set_column(place, key, pa.array(values, table.schema.field(key).type)),
-        file.parent / "out" / "table.parquet",
-    )
-    with pytest.raises(VerificationFailed):
-        sf.verify(file.parent / "out")
 
 
 def test_a_guide_is_read_once_and_kept_in_the_certificate(lay):

@@ -1,7 +1,6 @@
 """The recipe `network`: released, verified, used, and steady on what cannot be learnt."""
 
 import json
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -160,19 +159,6 @@ def test_what_makes_no_sense_is_refused_before_a_charge(tmp_path, message):
     with pytest.raises(sf.SfumatoError):
         curator.learn(Network(table="t", **options), epsilon=1, delta="1e-5")
     assert curator.budget().spent == 0
-
-
-def test_a_budget_without_delta_is_refused(tmp_path):
-    with pytest.raises(RecipeError, match="delta"):
-        lay_out(tmp_path).learn(Network(table="t", target="hit"), epsilon=1, delta=0)
-
-
-def test_two_runs_fit_one_ledger(tmp_path):
-    curator = lay_out(tmp_path, epsilon=4)
-    for steps in (3, 4):
-        recipe = Network(table="t", target="hit", hidden=[2], steps=steps, sampling="0.5")
-        curator.learn(recipe, epsilon=1, delta="1e-5")
-    assert curator.budget().sums.delta == Fraction(2, 10**7)
 
 
 def test_a_model_that_was_changed_is_refused(tmp_path):

@@ -1,14 +1,11 @@
 """All quantiles at once: what is asked, what it costs, what comes out, what is refused before a charge."""
 
-from fractions import Fraction
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
-from sfumato.core.facts.project import read_project
 from sfumato.recipes import Quantiles
 
 COLUMNS = """
@@ -56,30 +53,6 @@ def curator(lay_out):
     return sf.open(lay_out(make_people(), columns=COLUMNS))
 
 
-@pytest.mark.parametrize("delta", [0, 1e-6])
-def test_pure_and_gaussian_budgets_are_spent_exactly(curator, tmp_path, delta):
-    release = curator.release(
-        Quantiles(table="t", column="age", noise="gaussian" if delta else "auto"),
-        epsilon=1,
-        delta=delta,
-        out=tmp_path / "o",
-    )
-    kinds = {each.request.noise for each in release.measurements}
-    assert kinds == ({"gaussian"} if delta else {"laplace"})
-    if delta:
-        assert len(release.measurements) > 1, "with Gaussian noise, levels pay for themselves"
-        assert float(release.certificate["total"]["epsilon_at_delta"]["1e-6"]) <= 1
-        assert float(release.certificate["total"]["epsilon_at_delta"]["1e-6"]) > 0.99
-    else:
-        assert release.certificate["total"]["epsilon"] == "1"
-        assert curator.budget().spent == 1
-    verdict = sf.verify(tmp_path / "o", ledger=curator.ledger_path).verdict
-    assert verdict.startswith("verified")
-    assert curator.release(
-        Quantiles(table="t", column="age", noise="gaussian" if delta else "auto"), epsilon=1, delta=delta
-    ).repeated
-
-
 def test_quantiles_are_those_of_the_table(curator, seeded_noise):
     people = make_people()
     model = curator.learn(Quantiles(table="t", column="income"), epsilon=2, delta=0)
@@ -116,20 +89,6 @@ def test_missing_and_other_values_are_in_no_cell(curator):
     people = make_people()
     assert release.table.num_rows == 10
     assert abs(release.table["count"][-1].as_py() - (people.num_rows - people["gap"].null_count)) < 30
-
-
-def test_the_noise_is_that_of_all_records_of_an_individual(lay_out):
-    scales = {}
-    for most in (1, 2):
-        project = lay_out(make_people(), columns=COLUMNS, unit=f'unit = "p"\nmax_records = {most}')
-        for ledger in project.parent.glob("ledger.db*"):
-            ledger.unlink()
-        plan = Quantiles(table="t", column="age").plan(
-            read_project(project).table("t"), epsilons=(Fraction(1),), delta=Fraction(0)
-        )
-        scales[most] = [each.scale for each in plan.requests]
-        assert sum(cost.epsilon for cost in plan.costs) == 1
-        assert scales[most][0] == most * len(plan.requests)
 
 
 @pytest.mark.parametrize(

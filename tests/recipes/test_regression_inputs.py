@@ -114,25 +114,6 @@ def test_more_terms_than_people(open_people, recipe):
 
 
 @BOTH
-def test_several_records_of_a_person_with_different_targets(open_people, recipe, tmp_path):
-    curator = open_people(unit='unit = "p"\nmax_records = 4')
-    release = curator.release(
-        recipe(table="t", target=TARGET[recipe], inputs=["age"]), epsilon=3, delta=1e-6, out=tmp_path / "out"
-    )
-    assert "at most 4 records" in json.loads(release.files["model.json"])["protects"]
-    assert np.isfinite(release.table["coefficient"].to_numpy()).all()
-    assert "verified" in sf.verify(tmp_path / "out", ledger=curator.ledger_path).verdict
-
-
-@BOTH
-def test_an_epsilon_that_buys_nothing_is_refused_before_a_charge(open_people, recipe):
-    curator = open_people()
-    with pytest.raises(sf.SfumatoError, match="spend more"):
-        curator.release(recipe(table="t", target=TARGET[recipe]), epsilon="0.0000001", delta=1e-6)
-    assert curator.budget().spent == 0
-
-
-@BOTH
 def test_new_data_with_unseen_values_and_missing_columns(open_people, recipe):
     model = open_people().learn(
         recipe(table="t", target=TARGET[recipe], inputs=["age", "job"]), epsilon=1, delta=1e-6

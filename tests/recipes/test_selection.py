@@ -19,7 +19,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import Choice, Chosen
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost, request_grid, request_size
 from sfumato.inference import Model, unpack_models
-from sfumato.recipes import Adaptive, Tree, parse_recipe
+from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.base import follow_recipe
 from sfumato.release.certificate import pack_json
 
@@ -52,49 +52,6 @@ def describe(unit, columns=None):
             },
         },
     )
-
-
-@BOTH
-def test_a_release_spends_what_was_granted_and_verifies(lay_out, recipe):
-    project = lay_out(budget=1)
-    out = project.parent / "out"
-    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
-    assert release.certificate["total"]["epsilon_at_delta"]["1e-6"] == "1"
-    (allowance,) = release.certificate["plan"]["allowance"]
-    charged = Fraction(allowance["scale"]) ** 2
-    table = describe("rows", {name: {"values": ["x"]} for name in ("a",)})
-    asked = sum(ask_cost(table, answer.ask).mu_squared for answer in release.answers)
-    assert Fraction(99, 100) * charged < asked <= charged
-    assert mu_to_epsilon(float(asked) ** 0.5, 1e-6) <= 1
-    spent = sf.open(project).budget().spent
-    assert Fraction(99, 100) < spent <= 1
-    result = sf.verify(out, ledger=project.parent / "ledger.db")
-    assert any("model.parquet" in line for line in result.checked)
-    assert any("table.parquet" in line for line in result.checked)
-    assert any("writeup.md" in line for line in result.checked)
-    assert not result.unchecked
-
-
-@BOTH
-def test_the_same_release_is_free_and_so_are_other_rows_of_its_model(lay_out, recipe):
-    project = lay_out()
-    first = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6)
-    spent = sf.open(project).budget().spent
-    again = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6)
-    assert again.repeated
-    assert again.files == first.files
-    assert sf.open(project).budget().spent == spent
-    out = project.parent / "other"
-    changed = recipe(table="t", seed=5, rows=70)
-    assert sf.open(project).check(changed, epsilon=1, delta=1e-6).answered
-    other = sf.open(project).release(changed, epsilon=1, delta=1e-6, out=out)
-    assert other.repeated
-    assert other.table.num_rows == 70
-    assert other.files["measurements.parquet"] == first.files["measurements.parquet"]
-    assert sf.open(project).budget().spent == spent
-    assert not sf.verify(out, ledger=project.parent / "ledger.db").unchecked
-    fewer = sf.open(project).release(recipe(table="t", columns=["a", "b"]), epsilon=1, delta=1e-6)
-    assert not fewer.repeated, "what changes a question is charged"
 
 
 def forge(folder, change):
@@ -194,24 +151,6 @@ def test_no_recipe_asks_for_more_than_its_plan(recipe, unit, epsilon, delta, siz
 
 
 @BOTH
-@pytest.mark.parametrize("unit", UNITS)
-def test_every_measurement_states_what_an_individual_adds(lay_out, recipe, unit):
-    project = lay_out(unit=write_unit(unit))
-    out = project.parent / "out"
-    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
-    sf.verify(out, ledger=project.parent / "ledger.db")
-    facts = release.certificate["unit"]
-    most = UNITS[unit].get("max_records", 1)
-    assert facts["contribution"] == most * facts["grid"]
-    # The counts of two individuals in different cells are at right angles.
-    bound = Fraction(most * facts["grid"]) ** 2 * (2 if "replace" in unit else 1)
-    for each in release.certificate["measurements"]:
-        if each["kind"] == "gaussian":
-            in_records = Fraction(each["sensitivity"]) / each.get("queries", {}).get("grid", 1)
-            assert bound <= in_records**2 <= bound * Fraction(10**6 + 1, 10**6)
-
-
-@BOTH
 def test_heavy_individuals_are_held_to_their_bound(lay_out, recipe):
     """One individual with all records of a value counts no more than max_records of them."""
     heavy = pa.table({"p": np.zeros(5000, np.int64), "a": np.full(5000, 3), "b": np.full(5000, 4)})
@@ -282,16 +221,6 @@ def test_no_row_or_one_may_be_asked_for(lay_out, recipe, rows):
 
 
 @BOTH
-def test_several_epsilons_are_several_models(lay_out, recipe):
-    project = lay_out()
-    out = project.parent / "out"
-    release = sf.open(project).release(recipe(table="t", rows=40), epsilon=[1, 2], delta=1e-6, out=out)
-    assert release.table["epsilon"].to_pylist() == [1.0] * 40 + [2.0] * 40
-    assert list(unpack_models(release.files["model.parquet"])) == ["1", "2"]
-    sf.verify(out, ledger=project.parent / "ledger.db")
-
-
-@BOTH
 @pytest.mark.parametrize("epsilon", ["0.0001", "0.01"])
 def test_a_release_of_nothing_but_noise_is_still_a_release(lay_out, recipe, epsilon):
     project = lay_out()
@@ -300,25 +229,6 @@ def test_a_release_of_nothing_but_noise_is_still_a_release(lay_out, recipe, epsi
     assert release.table.num_rows == 100
     assert release.table.column_names == ["a", "b", "c", "d", "one"]
     sf.verify(out, ledger=project.parent / "ledger.db")
-
-
-@BOTH
-@pytest.mark.parametrize("count", [0, 1])
-def test_tables_with_no_row_or_one_are_released(lay_out, recipe, count):
-    rows = pa.table({"a": [3], "b": [3], "c": ["x"], "d": [7.0], "one": ["only"]}).slice(0, count)
-    project = lay_out(rows)
-    out = project.parent / "out"
-    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
-    assert release.table.num_rows < 2000
-    sf.verify(out)
-
-
-@BOTH
-def test_nothing_is_charged_without_delta(lay_out, recipe):
-    project = lay_out()
-    with pytest.raises(sf.RecipeError, match="delta above zero"):
-        sf.open(project).release(recipe(table="t"), epsilon=1)
-    assert sf.open(project).budget().spent == 0
 
 
 @BOTH
@@ -341,50 +251,6 @@ def test_nothing_is_charged_without_delta(lay_out, recipe):
 def test_options_that_make_no_sense_are_refused(recipe, options):
     with pytest.raises(sf.RecipeError):
         recipe(table="t", **options)
-
-
-@BOTH
-def test_columns_the_table_has_not_are_refused_before_a_charge(lay_out, recipe):
-    project = lay_out()
-    with pytest.raises(sf.SfumatoError, match="'zebra'"):
-        sf.open(project).release(recipe(table="t", columns=["a", "zebra"]), epsilon=1, delta=1e-6)
-    assert sf.open(project).budget().spent == 0
-
-
-@BOTH
-def test_a_recipe_reads_back_from_its_record(recipe):
-    first = recipe(table="t", columns=["a", "b"], seed=3, rows=7)
-    assert parse_recipe(first.to_record()).recipe == first
-
-
-@BOTH
-def test_an_interrupted_release_is_finished_under_its_charge(lay_out, recipe):
-    project = lay_out()
-    out = project.parent / "out"
-    seen = []
-
-    def stop(stage):
-        if stage.startswith(("round 3", "chosen")):
-            seen.append(stage)
-            if len(seen) == 1:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out, progress=stop)
-    spent = sf.open(project).budget().spent
-    release = sf.open(project).resume(out)
-    assert release.resumed
-    assert sf.open(project).budget().spent == spent
-    sf.verify(out, ledger=project.parent / "ledger.db")
-
-
-@BOTH
-def test_the_smallest_epsilons_buy_a_release_or_are_refused_before_a_charge(lay_out, recipe):
-    project = lay_out(delta="1e-12")
-    try:
-        sf.open(project).release(recipe(table="t", rows=5), epsilon="1e-9", delta="1e-12")
-    except sf.RecipeError:
-        assert sf.open(project).budget().spent == 0
 
 
 @BOTH

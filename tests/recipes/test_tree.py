@@ -9,7 +9,7 @@ import pytest
 import sfumato as sf
 from sfumato.core.facts.project import read_project
 from sfumato.core.questions.choices import Chosen
-from sfumato.core.questions.measurement import Measurement, ask_cost
+from sfumato.core.questions.measurement import Measurement
 from sfumato.inference import unpack_models
 from sfumato.recipes import Tree
 
@@ -79,27 +79,6 @@ def test_all_pairs_are_counted_and_large_ones_left_out(lay_out):
     assert ("v", "wide") in plan.marginals
     assert ("wide", "broad") not in plan.marginals
     assert len(plan.marginals) == 7 + 20
-
-
-def share_spent(release, table):
-    (cost,) = release.certificate["plan"]["allowance"]
-    asked = sum(ask_cost(table, each.ask).mu_squared for each in release.answers)
-    return asked / Fraction(cost["scale"]) ** 2
-
-
-def test_a_tree_spends_its_charge(lay_out):
-    project = lay_out()
-    release = sf.open(project).release(Tree(table="t"), epsilon=1, delta=1e-6)
-    assert Fraction(99, 100) < share_spent(release, read_project(project).table("t")) <= 1
-
-
-@pytest.mark.parametrize(
-    ("columns", "epsilon"), [(["a"], 1), (["a", "b", "c"], "0.001")], ids=["one column", "no pair worth it"]
-)
-def test_a_tree_without_pairs_spends_its_charge_too(lay_out, columns, epsilon):
-    project = lay_out()
-    release = sf.open(project).release(Tree(table="t", columns=columns), epsilon=epsilon, delta="1e-6")
-    assert share_spent(release, read_project(project).table("t")) > Fraction(9, 10)
 
 
 def test_every_answer_but_choices_is_a_measurement_and_the_model_is_kept(lay_out):

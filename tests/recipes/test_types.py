@@ -14,12 +14,10 @@ import sfumato as sf
 from sfumato.accounting import Ledger
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import column_spec
-from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
 from sfumato.metrics.encode import encode_pair
 from sfumato.metrics.released import code_released
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree
-from sfumato.recipes.files import parse_record
 from sfumato.recipes.rows import build_rows, find_types
 from sfumato.report.fields import encode_column, read_fields
 
@@ -257,23 +255,6 @@ def test_releases_have_the_types_of_the_table_and_verify(project, kind):
     assert not sf.verify(project / "plain", ledger=project / "ledger.db").unchecked
     for name in ("year", "month"):
         assert plain.table[name].to_pylist() == release.table[name].to_pylist()
-
-
-@pytest.mark.parametrize("kind", [*ROWS, "related"])
-def test_types_are_no_part_of_what_is_asked(project, kind):
-    table = read_project(project / "sfumato.toml").table("t")
-    how = {"epsilons": (Fraction(20),), "delta": Fraction(1, 10**6)}
-    bare, typed = (make_recipe(kind, types=types).plan(table, **how) for types in ({}, None))
-    assert parse_record(bare.to_record()["recipe"]) == bare.recipe
-    assert bare.digest != typed.digest
-    assert typed.asked_digest == bare.asked_digest
-
-
-def test_a_recipe_reads_back_with_its_types():
-    for kind in [*ROWS, "related"]:
-        for types in (None, {}, {"visited": "date"}):
-            recipe = make_recipe(kind, types=types)
-            assert parse_record(recipe.to_record()) == recipe
 
 
 MISSING = describe(
