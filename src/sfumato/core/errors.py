@@ -147,3 +147,9 @@ class ApprovalNeeded(SfumatoError):
 
 class TooManyRequests(SfumatoError):
     """A person or an address asks a server too often or too much at once; nothing was spent."""
+
+
+def refuse(reason: str) -> UnsupportedQuery:
+    """Return the error for a statement that is not answered."""
+    stop = "" if reason.endswith(("?", "...")) else "."
+    return UnsupportedQuery(f"not answered: {reason}{stop} Nothing was spent")

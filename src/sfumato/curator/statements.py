@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.door import Bill, Charged, answer_under_charge
-from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.errors import BudgetExceeded, RecipeError, refuse
 from sfumato.core.exact import digest
 from sfumato.core.facts.project import refuse_private_file
 from sfumato.core.facts.table import table_spec
@@ -27,7 +27,7 @@ from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
 from sfumato.curator.within import FIRST_TRY, answer_within
-from sfumato.sql.check import refuse, refuse_deep, refuse_large
+from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
 from sfumato.sql.magnitudes import CAPS

@@ -17,10 +17,11 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
+from sfumato.core.errors import refuse
 from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import code_name
 from sfumato.sql.calendar import to_microseconds
-from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
+from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, qualify, qualify_condition
@@ -300,7 +301,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
         return _read_count(node, relation, condition)
     if isinstance(node, exp.CountIf):
         test = qualify_condition(node.this, relation, where="COUNT_IF")
-        return _count_where(test if condition is None else exp.and_(condition, test))
+        return _single(_where(test if condition is None else exp.and_(condition, test)))
     if type(node) in _PAIRED:
         return _read_paired(node, relation, condition)
     target, where, share = node.this, node.key.upper(), None
@@ -353,7 +354,7 @@ def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None)
     for operand in operands:
         both = exp.Not(this=exp.IsNan(this=exp.TryCast(this=operand.copy(), to=exp.DataType.build("DOUBLE"))))
         condition = both if condition is None else exp.and_(condition, both)
-    present = Measure(statistic="present", tree=only_where(condition, exp.Literal.number(1)))
+    present = _where(condition)
     if kind == "measure":
         return _single(present)
     sums, squares, shares = [], [], []
@@ -492,9 +493,8 @@ def _mode_target(node: exp.Expr, name: str) -> tuple[exp.Expr, int]:
 def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None) -> Aggregate:
     target = node.this
     if isinstance(target, exp.Star):
-        if condition is None:
-            return _single(Measure(statistic="records"))
-        return _count_where(condition)
+        one = Measure(statistic="records")
+        return _single(one if condition is None else _where(condition))
     if isinstance(target, exp.Distinct):
         if len(target.expressions) != 1 or node.expressions:
             raise refuse("COUNT(DISTINCT ...) takes one column; join several: COUNT(DISTINCT a || ' ' || b)")
@@ -514,8 +514,8 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
     return _single(Measure(statistic="present", tree=only_where(condition, tree), is_number=number))
 
 
-def _count_where(condition: exp.Expr) -> Aggregate:
-    return _single(Measure(statistic="present", tree=only_where(condition, exp.Literal.number(1))))
+def _where(condition: exp.Expr | None) -> Measure:
+    return Measure(statistic="present", tree=only_where(condition, exp.Literal.number(1)))
 
 
 def _single(measure: Measure) -> Aggregate:

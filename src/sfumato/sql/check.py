@@ -7,14 +7,14 @@ the engine, which wraps each finished expression in TRY.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from sqlglot import exp
 
-from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.algebra.expressions import DATE_PARTS, check_part, is_allowed
+from sfumato.core.errors import refuse
 from sfumato.sql.hints import hint_aggregate, hint_function
 from sfumato.sql.magnitudes import is_marked
 
@@ -26,42 +26,9 @@ if TYPE_CHECKING:
 _Given = ParamSpec("_Given")
 _Planned = TypeVar("_Planned")
 
-Kind = Literal["integer", "number", "text", "boolean", "date", "unknown"]
-
 AGGREGATE = "aggregate of sfumato"
 KEY = "key of sfumato"
 """Marks of the columns that stand for aggregates and keys in the trees of an answer."""
-
-CAST_KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), "integer"),
-    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "number"),
-    **dict.fromkeys(("TEXT", "VARCHAR"), "text"),
-    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMPNTZ"), "date"),
-    "BOOLEAN": "boolean",
-}
-"""The types that a cast may name, and the kind of what it gives."""
-
-DATE_PARTS = {
-    "YEAR": range(0),
-    "QUARTER": range(1, 5),
-    "MONTH": range(1, 13),
-    "DAY": range(1, 32),
-    "DOW": range(7),
-    "DAYOFWEEK": range(7),
-    "ISODOW": range(1, 8),
-    "HOUR": range(24),
-    "MINUTE": range(60),
-    "SECOND": range(60),
-    "WEEK": range(1, 54),
-    "WEEKOFYEAR": range(1, 54),
-    "DOY": range(1, 367),
-    "DAYOFYEAR": range(1, 367),
-    "EPOCH": range(0),
-}
-"""The parts of a date and the numbers that they take, which are public; none for a year and an epoch."""
-
-TRUNCATED = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE", "CENTURY")
-"""The periods that DATE_TRUNC takes."""
 
 GROUPINGS = (exp.Grouping, exp.GroupingId)
 """What tells which keys a row of ROLLUP, CUBE or GROUPING SETS is not divided by."""
@@ -85,18 +52,6 @@ _IN_WINDOWS: _Nodes = (
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue),
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
 )
-_ALLOWED: _Nodes = (
-    *_ARITHMETIC,
-    *_LOGIC,
-    *(exp.Boolean, exp.Null, exp.Var, exp.Is, exp.Like, exp.ILike, exp.StartsWith),
-    *(exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least),
-    *(exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
-    *(exp.IntDiv, exp.Mod, exp.Floor, exp.Ceil, exp.Ln, exp.Log, exp.Exp, exp.Pow, exp.Sign),
-    *(exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.Substring, exp.Left, exp.Right),
-    *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute, exp.Extract),
-    *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second, exp.TimestampTrunc, exp.TimeToStr, exp.Interval),
-    *(exp.RegexpLike, exp.RegexpILike, exp.StrPosition, exp.Trunc, exp.UnixToTime),
-)
 _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
     *(exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp),
@@ -118,18 +73,9 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.Parameter: "a parameter; write the value",
 }
 
-_LONGEST_LITERAL = 1000
-_FAR_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}$")
 _MOST_PARTS = 5_000
 _MOST_JOINS = 8
-_LONGEST_PATTERN = 100
 _DEEPEST = 64  # Python's own limit leaves room for about twice as many
-
-
-def refuse(reason: str) -> UnsupportedQuery:
-    """The error for a statement that is not answered."""
-    stop = "" if reason.endswith(("?", "...")) else "."
-    return UnsupportedQuery(f"not answered: {reason}{stop} Nothing was spent")
 
 
 def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
@@ -185,11 +131,11 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
             raise refuse(
                 f"BOUNDED PRIVATELY in {where}; it is for SUM, AVG and the like: AVG(fee BOUNDED PRIVATELY)"
             )
-        if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
+        if not is_allowed(part):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
             hint = hint_function(name)
             raise refuse(f"{where} uses {name.upper()[:60]}, which is not among the allowed functions{hint}")
-        _check_details(part, where)
+        check_part(part, where)
 
 
 def check_output(tree: exp.Expr, *, logic: bool) -> None:
@@ -269,66 +215,6 @@ def is_top(node: object) -> bool:
 def is_histogram(node: object) -> bool:
     """Whether `node` is HISTOGRAM(column, bins), which the parser does not know."""
     return isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM"
-
-
-def _check_details(part: exp.Expr, where: str) -> None:
-    if isinstance(part, exp.Literal):
-        far = part.is_number and _FAR_EXPONENT.search(part.this)
-        if len(part.this) > _LONGEST_LITERAL or far:
-            raise refuse(
-                f"{where} holds a literal of more than {_LONGEST_LITERAL} characters or a far exponent"
-            )
-    if isinstance(part, exp.DataType):
-        plain = all(isinstance(each, exp.DataTypeParam) for each in part.expressions)
-        if part.this.name not in CAST_KINDS or not plain:
-            known = ", ".join(sorted(CAST_KINDS))
-            raise refuse(f"{where} casts to {part.sql()[:40]}, which is not among {known}")
-    elif isinstance(part, exp.Extract) and part.name.upper() not in DATE_PARTS:
-        raise refuse(f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(DATE_PARTS))}")
-    elif isinstance(part, exp.In) and (part.args.get("query") or part.args.get("unnest")):
-        raise refuse(f"{where} uses IN with a subquery; join the tables instead")
-    elif isinstance(part, (exp.Like, exp.ILike)):
-        _check_pattern(part.expression, where)
-    elif isinstance(part, (exp.RegexpLike, exp.RegexpILike)):
-        _check_expression(part, where)
-    elif isinstance(part, exp.TimestampTrunc) and part.text("unit").upper() not in TRUNCATED:
-        raise refuse(f"{where} truncates to {part.text('unit')[:40]!r}; known: {', '.join(TRUNCATED)}")
-    elif isinstance(part, exp.TimeToStr) and not part.args["format"].is_string:
-        raise refuse(f"{where} writes dates by a format that is no text in quotes")
-    elif isinstance(part, exp.UnixToTime) and part.args.get("scale") is not None:
-        raise refuse(f"{where} reads moments by a format, which is for constants; use CAST")
-    elif isinstance(part, exp.StrPosition) and (part.args.get("position") or part.args.get("occurrence")):
-        raise refuse(f"{where} uses POSITION with a place to begin at")
-    elif isinstance(part, exp.Trunc) and part.args.get("decimals") is not None:
-        raise refuse(f"{where} uses TRUNC with decimals; use ROUND")
-    elif isinstance(part, exp.Interval) and not isinstance(part.this, exp.Literal):
-        raise refuse(f"{where} uses an INTERVAL that is no constant")
-    elif isinstance(part, exp.Column) and part.args.get("db"):
-        raise refuse(f"{where} names a column by catalog or schema; use table.column")
-
-
-def _check_pattern(pattern: exp.Expr, where: str) -> None:
-    """Refuses patterns whose matching takes a time that grows with a power of the text's length."""
-    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
-        raise refuse(f"{where} uses LIKE with a pattern that is no text in quotes")
-    runs = len(re.findall("%+", pattern.this))
-    if runs > (2 if "_" in pattern.this else 8):
-        raise refuse(f"{where} uses LIKE with more than 8 times %, or more than twice beside _")
-
-
-def _check_expression(part: exp.Expr, where: str) -> None:
-    """Refuses regular expressions that are not short constants; matching one is linear in the text."""
-    pattern = part.expression
-    if not isinstance(pattern, exp.Literal) or not pattern.is_string or part.args.get("flag") is not None:
-        raise refuse(f"{where} uses a regular expression that is no text in quotes")
-    counted = re.findall(r"\{[0-9,]*\}", pattern.this)
-    if len(pattern.this) > _LONGEST_PATTERN or any(
-        int(n) > 20 for c in counted for n in re.findall("[0-9]+", c)
-    ):
-        raise refuse(
-            f"{where} uses a regular expression of more than {_LONGEST_PATTERN} characters, or with counts "
-            "beyond 20"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from sfumato.core.dates import read_formatted, read_moment
+from sfumato.core.errors import refuse
 from sfumato.sql.calendar import read_format, to_moment, truncate
-from sfumato.sql.check import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

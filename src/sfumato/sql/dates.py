@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.core.dates import read_moment
-from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.facts.domain import IntegerRange, Period, Values
 from sfumato.sql.calendar import (
     EPOCH,
@@ -37,7 +37,7 @@ from sfumato.sql.calendar import (
     truncate,
     write_moment,
 )
-from sfumato.sql.check import list_conditions, refuse
+from sfumato.sql.check import list_conditions
 from sfumato.sql.constants import NotConstant, Span, fold, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.settle import is_day

@@ -16,9 +16,10 @@ from sqlglot import exp
 
 from sfumato.core.dates import read_moment
 from sfumato.core.engine.arrays import label_array
+from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
-from sfumato.sql.check import AGGREGATE, refuse
+from sfumato.sql.check import AGGREGATE
 from sfumato.sql.constants import NotConstant, fold
 from sfumato.sql.plan import RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
 from sfumato.sql.quantiles import read_quantiles

@@ -15,9 +15,9 @@ from math import ceil, floor
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.core.facts.table import UNIT, code_name
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
-from sfumato.sql.check import refuse
 from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.sql.aggregates import bare_name, spell_position
-from sfumato.sql.check import find_aggregates, refuse
+from sfumato.sql.check import find_aggregates
 from sfumato.sql.evaluate import STAGE, mark_stage
 from sfumato.sql.rollups import has_sets, list_leaves
 

@@ -13,8 +13,9 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.sql.calendar import EPOCH, read_format
-from sfumato.sql.check import find_aggregates, refuse, refuse_deep
+from sfumato.sql.check import find_aggregates, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_array, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")

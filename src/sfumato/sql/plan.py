@@ -20,12 +20,12 @@ from sqlglot import exp
 
 from sfumato.core.cost.cost import Cost, selection_threshold
 from sfumato.core.cost.curves import discrete_gaussian_sigma, histogram_sensitivity
-from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.exact import digest, format_exact, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
 from sfumato.core.questions.measurement import LARGEST_SCALE
 from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
-from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
+from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY
 from sfumato.sql.laws import NoisePart, part_widths, total_width
 from sfumato.sql.magnitudes import CAPS, INTERVALS, LARGEST
 from sfumato.sql.quantiles import list_levels

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.sql.aggregates import name_item, read_key, read_rows
-from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates

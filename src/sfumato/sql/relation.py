@@ -15,11 +15,13 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.errors import refuse
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Values
 from sfumato.core.facts.table import UNIT, PrivacyUnit, Table, code_name
-from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, refuse
+from sfumato.sql.check import check_scalar, finite_labels
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.sql.check import refuse
+from sfumato.core.errors import refuse
 
 GroupingSet = tuple[int, ...]
 Values = NDArray[Any]

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.errors import refuse
 from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
-from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
+from sfumato.sql.check import find_aggregates, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
 from sfumato.sql.relation import Catalog, Relation, field_type

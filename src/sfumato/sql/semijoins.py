@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sfumato.core.errors import UnsupportedQuery
+from sfumato.core.algebra.expressions import Kind
+from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.facts.table import UNIT
-from sfumato.sql.check import Kind, list_conditions, looks_up, refuse
+from sfumato.sql.check import list_conditions, looks_up
 from sfumato.sql.relation import Field, Relation, alias_table, qualify, qualify_condition
 from sfumato.sql.settle import settle
 

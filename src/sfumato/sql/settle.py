@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.dates import is_dated, read_moment
+from sfumato.core.errors import refuse
 from sfumato.core.facts.project import quote_key
-from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import (
     NotConstant,
     Value,

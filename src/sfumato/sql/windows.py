@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, sum_widths
-from sfumato.sql.check import AGGREGATE, refuse
+from sfumato.sql.check import AGGREGATE
 from sfumato.sql.plan import RANKS
 
 if TYPE_CHECKING:

@@ -10,32 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.expressions import check_expression, make_total, shield
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.encode import find_interval, quote_name
 from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
+from sfumato.core.errors import refuse
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, Table
 from sfumato.sql.aggregates import CELLS, Measure
-from sfumato.sql.check import refuse
 from sfumato.sql.magnitudes import tally_individuals
 from sfumato.sql.plan import QueryPlan
 from sfumato.statements.inner import find_groups, list_operands, spell_groups
 
-_Tree = TypeVar("_Tree", bound=exp.Expr)
-
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62
-_LONGEST_TEXT = 1000
-"""The most characters of a text that a statement puts together."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -361,7 +357,7 @@ def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> st
 
     With `part`, of that part of the one table that the statement reads.
     """
-    tree = _in_part(_read_all(_shield(_guard(plan.relation.tree.copy())), plan), plan, part)
+    tree = _in_part(_read_all(shield(_guard(plan.relation.tree.copy())), plan), plan, part)
     read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
     kept: list[str] = []
     selected: list[str] = []
@@ -400,43 +396,14 @@ def _guard(tree: exp.Select) -> exp.Select:
 
 
 def _total(tree: exp.Expr) -> exp.Expr:
-    """The expression with every operation that could fail made NULL where it does.
-
-    Each operation is wrapped by itself. Around a whole condition it would not do: the engine leaves out
-    what the smallest and largest value of a column decide, and so one record could decide whether the
-    rest is evaluated, and fails, for all the others.
-    """
-    tree = exp.Paren(this=tree.copy())
-    for node in reversed(list(tree.dfs())):
-        if isinstance(node, (exp.DPipe, exp.Concat)):
-            # Texts that double again and again would grow until memory ends, for whoever has one.
-            cut = exp.Left(this=node.copy(), expression=exp.Literal.number(_LONGEST_TEXT))
-            node.replace(exp.Anonymous(this="TRY", expressions=[cut]))
-        elif isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-            node.replace(exp.TryCast(this=node.this.copy(), to=node.args["to"].copy()))
-        elif isinstance(node, (exp.Binary, exp.Func, exp.Neg, exp.In, exp.Between)) and not isinstance(
-            node, (exp.And, exp.Or, exp.Case, exp.If, exp.TryCast, exp.Anonymous)
-        ):
-            node.replace(exp.Anonymous(this="TRY", expressions=[node.copy()]))
-    inner: exp.Expr = tree.this
-    return exp.Anonymous(this="TRY", expressions=[inner.copy()])
-
-
-def _shield(tree: _Tree) -> _Tree:
-    """The tree with every text that ends in a colon no moment and no date, as in `encode`.
-
-    There DuckDB would look at one character more, which is of another record.
-    """
-    for node in reversed(list(tree.find_all(exp.Cast))):
-        if node.to.this.name.startswith(("TIMESTAMP", "DATE")):
-            text = f"CAST({node.this.sql(dialect='duckdb')} AS VARCHAR)"
-            guarded = f"CASE WHEN NOT ends_with({text}, ':') THEN {node.sql(dialect='duckdb')} END"
-            node.replace(sqlglot.parse_one(guarded, read="duckdb"))
-    return tree
+    """The expression made total, if it is one over one record: whoever planned it is not trusted here."""
+    check_expression(tree, where="a statement")
+    return make_total(tree)
 
 
 def _try(tree: exp.Expr) -> str:
-    return (tree if isinstance(tree, exp.Column) else _shield(_total(tree))).sql(dialect="duckdb")
+    total = _total(tree)
+    return (tree if isinstance(tree, exp.Column) else shield(total)).sql(dialect="duckdb")
 
 
 def _raw(measure: Measure) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.core.engine.arrays import label_array
-from sfumato.core.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
+from sfumato.core.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed, refuse
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.measurement import Request
@@ -24,7 +24,7 @@ from sfumato.release.ask.measured import MEASUREMENTS, Measured
 from sfumato.release.ask.question import keep_cells, read_fields, read_question
 from sfumato.release.ask.regression import regress
 from sfumato.release.folder import failing_closed, open_folder
-from sfumato.sql.check import refuse, refuse_deep
+from sfumato.sql.check import refuse_deep
 from sfumato.sql.finish import Answer, sort_rows
 from sfumato.sql.statement import read_statement
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato.inference.evidence import Cells
 from sfumato.release.ask.question import keep_cells
-from sfumato.sql.intervals import find_edge
+from sfumato.sql.bands import find_edge
 from sfumato.sql.plan import MISS, normal_width
 
 if TYPE_CHECKING:

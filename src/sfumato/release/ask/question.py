@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.errors import refuse
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, Label
 from sfumato.core.facts.table import Table
 from sfumato.recipes.base import column_labels
 from sfumato.sql.aggregates import name_item, read_rows, spell_position
-from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import fold_condition
 
 if TYPE_CHECKING:

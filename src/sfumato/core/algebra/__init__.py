@@ -1,0 +1,1 @@
+"""What statements may ask of records: rows, expressions over them, bounded measures; checked here."""
