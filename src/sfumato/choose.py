@@ -25,6 +25,7 @@ from sfumato.core.cost.cost import Cost, CostKind
 from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
 from sfumato.core.facts.table import Neighbours
+from sfumato.core.law import make_law
 from sfumato.core.ledger.chain import Entry
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.noise.choice import (
@@ -33,7 +34,6 @@ from sfumato.core.noise.choice import (
     laplace_max_index,
     permute_and_flip_index,
 )
-from sfumato.core.noise.laws import make_law
 from sfumato.core.noise.samplers import discrete_laplace
 
 __all__ = [

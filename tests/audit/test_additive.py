@@ -21,7 +21,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import (
     Measurement,
-    request_cost,
+    ask_cost,
     request_grid,
     request_sensitivity,
     request_size,
@@ -213,4 +213,4 @@ def test_each_question_is_charged_by_its_clip(tmp_path):
     world = Neighbours(tmp_path, plan.table)
     ask = next(ask for ask in follow(plan, world) if isinstance(ask.counted, Residuals) and ask.columns)
     wider = replace(ask, counted=replace(ask.counted, clip=2 * ask.counted.clip))
-    assert request_cost(plan.table, wider).mu_squared > 3.9 * request_cost(plan.table, ask).mu_squared
+    assert ask_cost(plan.table, wider).mu_squared > 3.9 * ask_cost(plan.table, ask).mu_squared

@@ -12,7 +12,7 @@ from sfumato.core.engine import moments as engine_moments
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
-from sfumato.core.questions.measurement import Measurement, request_cost, request_grid, request_sensitivity
+from sfumato.core.questions.measurement import Measurement, ask_cost, request_grid, request_sensitivity
 from sfumato.recipes import Clusters
 from sfumato.recipes import clusters as module
 from sfumato.recipes.base import follow_recipe
@@ -89,7 +89,7 @@ def test_all_questions_together_cost_what_was_charged(tmp_path, neighbours):
     plan = plan_for(neighbours, epsilon=1)
     asked = ask_all(plan, tmp_path)
     (allowed,) = plan.costs
-    total = sum(request_cost(plan.table, ask).mu_squared for ask in asked)
+    total = sum(ask_cost(plan.table, ask).mu_squared for ask in asked)
     assert 0.99 * allowed.mu_squared < total <= allowed.mu_squared
     # The noise that is drawn: along a direction its deviation is the scale, so the mu is the one charged.
     ask = asked[-1]

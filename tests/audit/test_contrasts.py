@@ -17,7 +17,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import request_cost, request_sensitivity
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.inference import Domain
 from sfumato.recipes.contrasts import take_contrasts
 from sfumato.recipes.selection import Compression, calibrate
@@ -78,7 +78,7 @@ def test_no_individual_moves_contrasts_further_than_declared(tmp_path, bounding)
 def test_draws_prove_no_more_than_is_charged(tmp_path, fault):
     table = describe("truncate")
     request = ask(table)
-    mu = math.sqrt(request_cost(table, request).mu_squared)
+    mu = math.sqrt(ask_cost(table, request).mu_squared)
     found = find_contrasts(tmp_path, table, request)
     direction = (found["many alike"] - found["nothing"]).astype(float)
     draws = []

@@ -17,7 +17,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal, Queries
-from sfumato.core.questions.measurement import request_cost, request_sensitivity
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.recipes.selection import calibrate
 from sfumato.statements.engine import StatementEngine
 
@@ -86,7 +86,7 @@ def prove_delta(one, two, epsilon):
 def test_draws_prove_no_more_than_is_charged(tmp_path, neighbours, fault):
     table = describe(neighbours)
     request = calibrate(table, "guide: a x b", Marginal(("a", "b"), SIGNS), Fraction(1))
-    mu = math.sqrt(request_cost(table, request).mu_squared)
+    mu = math.sqrt(ask_cost(table, request).mu_squared)
     scale = request.scale / (2 if fault else 1)
     sums = find_sums(tmp_path, table)
     pair = [

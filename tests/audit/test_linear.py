@@ -19,7 +19,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
-from sfumato.core.questions.measurement import request_cost, request_sensitivity
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.inference.models import design as model_design
 from sfumato.recipes import Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
@@ -109,7 +109,7 @@ def test_the_best_event_proves_no_more_than_is_charged(tmp_path, neighbours):
     )
     # The standard deviation is known up to 5 / sqrt(2 runs) but for one run in a million.
     measured = np.linalg.norm(gap) / drawn.std()
-    charged = math.sqrt(request_cost(plan.table, ask).mu_squared)
+    charged = math.sqrt(ask_cost(plan.table, ask).mu_squared)
     assert measured <= charged * (1 + 5 / math.sqrt(2 * runs))
     assert mu_to_delta(charged, 1) <= float(DELTA)
 
@@ -122,7 +122,7 @@ def test_a_clip_that_is_skipped_is_noticed(monkeypatch):
         return plain(values, term, extras=extras, grid=grid) * 2
 
     monkeypatch.setattr(model_design, "scale_numbers", unclipped)
-    with pytest.raises(RecipeError, match="must hold numbers up to"):
+    with pytest.raises(RecipeError, match="moments must lie from"):
         Linear(table="t", target="t").plan(describe(), epsilons=(Fraction(1),), delta=DELTA)
 
 

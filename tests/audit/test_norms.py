@@ -20,7 +20,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
-from sfumato.core.questions.measurement import Request, request_cost, request_sensitivity
+from sfumato.core.questions.measurement import Request, ask_cost, request_sensitivity
 from sfumato.statements.engine import StatementEngine
 
 NORM = Fraction(7, 2)
@@ -190,7 +190,7 @@ def test_noisy_answers_prove_no_more_than_is_claimed(tmp_path, monkeypatch, brok
     sensitivity = request_sensitivity(describe(), ask())
     sigma = discrete_gaussian_sigma(epsilon=1, delta=delta, sensitivity=sensitivity)
     request = ask(scale=parse_exact(sigma, name="sigma"))
-    claimed = mu_to_epsilon(float(request_cost(describe(), request).mu), delta)
+    claimed = mu_to_epsilon(float(ask_cost(describe(), request).mu), delta)
     assert claimed == pytest.approx(1, abs=1e-6)
     if broken:
         skip_clip(monkeypatch)

@@ -13,7 +13,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
-from sfumato.core.questions.measurement import request_cost, request_sensitivity
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.recipes import Quantiles
 from sfumato.recipes import quantiles as module
 from sfumato.recipes.base import follow_recipe
@@ -131,7 +131,7 @@ def test_the_charge_is_that_of_every_level():
     for noise in ("laplace", "gaussian"):
         plan = plan_for("add-remove", noise=noise)
         for request, cost in zip(plan.requests, plan.costs, strict=True):
-            assert cost == request_cost(plan.table, request)
+            assert cost == ask_cost(plan.table, request)
             assert cost.sensitivity == 3
         if noise == "gaussian":
             mu = math.sqrt(sum(cost.mu_squared for cost in plan.costs))

@@ -18,7 +18,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import request_cost, request_sensitivity
+from sfumato.core.questions.measurement import ask_cost, request_sensitivity
 from sfumato.recipes import Related
 from sfumato.recipes.selection import calibrate
 from sfumato.statements.engine import StatementEngine
@@ -107,7 +107,7 @@ def prove_delta(one, two, epsilon):
 def test_draws_prove_no_more_than_is_charged(tmp_path, fault):
     table, columns = describe("add-remove"), ("homes.area", "people.age")
     request = calibrate(table, "counts", Marginal(columns), Fraction(1))
-    mu = math.sqrt(request_cost(table, request).mu_squared)
+    mu = math.sqrt(ask_cost(table, request).mu_squared)
     scale = request.scale / (2 if fault else 1)
     true_counts = [
         count(tmp_path, EVES[name], table, columns).astype(np.int64)

@@ -22,7 +22,7 @@ from sfumato.core.engine import bounded
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions import measurement as measurement_module
-from sfumato.core.questions.measurement import Measurement, request_cost
+from sfumato.core.questions.measurement import Measurement, ask_cost
 from sfumato.statements.engine import StatementEngine
 
 MAX_CELLS = 4
@@ -266,9 +266,9 @@ def test_the_write_up_s_calibration_costs_twenty_times_what_it_claims(tmp_path):
     assert math.isclose(math.sqrt((moved**2).sum()), math.sqrt(20))
     # The loss of the output that favours one table most: 20 answers with scale 1.
     assert np.abs(moved).sum() / request.scale == 20 * claimed.epsilon
-    assert request_cost(table, request).epsilon == 20 * claimed.epsilon
+    assert ask_cost(table, request).epsilon == 20 * claimed.epsilon
     replaced = replace(table, unit=replace(table.unit, neighbours="replace"))
-    assert request_cost(replaced, request).epsilon == 40 * claimed.epsilon
+    assert ask_cost(replaced, request).epsilon == 40 * claimed.epsilon
 
 
 @pytest.mark.statistical

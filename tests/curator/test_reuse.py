@@ -11,6 +11,7 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
 from sfumato.core.facts.project import read_project
+from sfumato.core.law import SHAPES as LAWS
 from sfumato.curator import Curator, statements
 from sfumato.curator.reuse import StoredQuestions
 from sfumato.curator.statements import Desk
@@ -21,6 +22,7 @@ from sfumato.sql.plan import QueryPlan
 from sfumato.sql.question import short
 from sfumato.sql.relation import Relation
 
+LAPLACE, GAUSSIAN = LAWS["laplace"], LAWS["gaussian"]
 COLUMNS = {
     "clinic": {"values": ["N", "S", "H"], "outside": "other"},
     "month": {"range": [1, 12]},
@@ -258,25 +260,28 @@ def test_sums_of_discrete_noise_stay_within_their_width(scale, count):
     draws = 40_000
     q = np.exp(-1 / scale)
     noise = (random.geometric(1 - q, (draws, count)) - random.geometric(1 - q, (draws, count))).sum(axis=1)
-    (width,) = part_widths((NoisePart("laplace", scale, (count,)),), 0.0, 0.05)
+    (width,) = part_widths((NoisePart(LAPLACE, scale, (count,)),), 0.0, 0.05)
     misses = float(np.mean(np.abs(noise) > np.ceil(width)))
     assert misses < 0.05 + 5 * np.sqrt(0.05 / draws)
     assert misses > 0.02 or scale < 1
     # A weighted mean of two lattices.
     other = random.geometric(1 - q**2, (draws, 2))
     mean = 0.3 * noise + 0.7 * (other[:, 0] - other[:, 1])
-    parts = (NoisePart("laplace", 0.3 * scale, (count,)), NoisePart("laplace", 0.35 * scale, (1,)))
+    parts = (
+        NoisePart(LAPLACE, 0.3 * scale, (count,)),
+        NoisePart(LAPLACE, 0.35 * scale, (1,)),
+    )
     (width,) = part_widths(parts, 1.5, 0.05)
     assert float(np.mean(np.abs(np.rint(mean)) > width)) < 0.05 + 5 * np.sqrt(0.05 / draws)
 
 
 def test_widths_of_known_laws():
-    assert sum_width((("laplace", 2.0, 1),), 0.05) == pytest.approx(2 * np.log(20))
-    width = sum_width((("laplace", 1.0, 2),), 0.05)
+    assert sum_width(((LAPLACE, 2.0, 1),), 0.05) == pytest.approx(2 * np.log(20))
+    width = sum_width(((LAPLACE, 1.0, 2),), 0.05)
     assert (1 + width / 2) * np.exp(-width) == pytest.approx(0.05, rel=1e-3)
-    assert sum_width((("gaussian", 3.0, 4),), 0.05) == pytest.approx(6 * 1.959964, rel=1e-6)
+    assert sum_width(((GAUSSIAN, 3.0, 4),), 0.05) == pytest.approx(6 * 1.959964, rel=1e-6)
     # Rare misses by Chernoff's bound, which is never below the law.
-    assert sum_width((("laplace", 1.0, 2),), 1e-5) > sum_width((("laplace", 1.0, 2),), 1.1e-4)
+    assert sum_width(((LAPLACE, 1.0, 2),), 1e-5) > sum_width(((LAPLACE, 1.0, 2),), 1.1e-4)
 
 
 def test_noise_of_sums_that_is_said_to_be_that_of_one_is_noticed(curator, monkeypatch):

@@ -20,7 +20,7 @@ from helpers.projects import write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.measurement import request_cost
+from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.release.certificate import pack_json
 from sfumato.statements.engine import StatementEngine
@@ -86,7 +86,7 @@ def no_noise(monkeypatch):
 
 def share_out(recipe, table, *epsilons):
     plan = recipe.plan(table, epsilons=tuple(map(Fraction, epsilons)), delta=Fraction(0))
-    return plan, [request_cost(table, request).epsilon for request in plan.requests]
+    return plan, [ask_cost(table, request).epsilon for request in plan.requests]
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
@@ -544,7 +544,7 @@ def test_gaussian_shares_cost_epsilon_and_delta_and_no_more(monkeypatch, neighbo
     spent = add_costs(Spent(), plan.costs)
     assert admits(Budget(1, delta), Spent(), plan.costs)
     assert 0.999 < mu_to_epsilon(math.sqrt(spent.mu_squared), delta) <= 1
-    shares = [request_cost(table, each).mu_squared / spent.mu_squared for each in plan.requests]
+    shares = [ask_cost(table, each).mu_squared / spent.mu_squared for each in plan.requests]
     assert [float(share) for share in shares] == pytest.approx([4 / 31] + [1 / 31] * 27, rel=1e-4)
     least = min(float(each.scale) for each in plan.requests if each.noise == "gaussian")
     pure = recipe.plan(table, epsilons=(Fraction(1),), delta=Fraction(0))

@@ -117,7 +117,7 @@ def test_shares_and_errors_divide_the_budget(curator):
     plan = curator.check(recipe, epsilon=1).plan
     assert sum(cost.epsilon for cost in plan.costs) == 1
     for request, error in zip(plan.requests, errors.values(), strict=True):
-        assert request.interval <= error
+        assert request.law.half_width() <= error
     scales = [float(request.scale) for request in plan.requests]
     assert scales == pytest.approx([8 * scales[-1], 4 * scales[-1], 2 * scales[-1], scales[-1]])
     with pytest.raises(sf.RecipeError, match="epsilon must be about"):

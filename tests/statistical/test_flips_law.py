@@ -14,9 +14,9 @@ import pytest
 import sfumato.choose as threshold
 from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose
+from sfumato.core.law import Law
 from sfumato.core.noise import choice
 from sfumato.core.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
-from sfumato.core.noise.laws import Law
 from sfumato.core.noise.samplers import draw
 
 pytestmark = pytest.mark.statistical

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
+from sfumato.core.law import Law
 from sfumato.core.noise import discrete_gaussian, discrete_laplace, samplers
-from sfumato.core.noise.laws import Law
 from sfumato.core.noise.samplers import draw_narrow, draw_wide
 
 pytestmark = pytest.mark.statistical

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
+from sfumato.core.law import Law
 from sfumato.core.noise import add_noise, add_sparse_noise, samplers, sparse
-from sfumato.core.noise.laws import Law
 from sfumato.core.noise.sparse import draw_passing
 
 pytestmark = pytest.mark.statistical

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sfumato.core.cost.cost import Cost
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
-    from sfumato.core.noise.laws import Kind
+    from sfumato.core.law import Kind
 
     Sides = tuple[NDArray[np.float64], NDArray[np.float64]]
 

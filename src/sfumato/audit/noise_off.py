@@ -24,8 +24,8 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import AuditError
 from sfumato.core.exact import ExactLike, parse_positive
+from sfumato.core.law import Kind
 from sfumato.core.noise.choice import exponential_choice, poisson_sample
-from sfumato.core.noise.laws import Kind
 from sfumato.core.noise.samplers import add_noise
 from sfumato.core.noise.sparse import add_sparse_noise
 

@@ -213,7 +213,7 @@ class UserCountsAsWritten:
     def specimen_request(self, table: Table, epsilon: Fraction) -> Request:
         """What the write-up asks and the noise it adds, for an audit to look at.
 
-        Its bound on cells is what the write-up assumes of everybody, so that `request_cost` tells what
+        Its bound on cells is what the write-up assumes of everybody, so that `ask_cost` tells what
         the request really costs those who keep to it.
         """
         cells, times = list_questions(

@@ -111,10 +111,10 @@ class Check:
 
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
-        from sfumato.core.questions.measurement import request_cost, request_grid, request_size
+        from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
 
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
-        planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
+        planned = [(each, ask_cost(table, each), request_grid(table, each)) for each in plan.requests]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
         return {
             "recipe": plan.recipe.kind,
@@ -132,7 +132,7 @@ class Check:
                     "scale": float(request.scale / grid),
                     "sensitivity": float(cost.sensitivity / grid),
                     "norm": cost.norm,
-                    "expected_error_95": request.interval / grid,
+                    "expected_error_95": request.law.half_width() / grid,
                     "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
                     "rho": float(cost.rho),
                 }

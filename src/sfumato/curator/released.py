@@ -20,7 +20,7 @@ from sfumato.core.errors import SfumatoError
 from sfumato.core.exact import parse_delta, parse_exact
 from sfumato.core.facts.table import UNIT
 from sfumato.core.questions.counts import CappedMarginal, ClippedMarginal, IndividualCounts, Marginal
-from sfumato.core.questions.measurement import Measurement, Request, request_cost, request_grid
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost, request_grid
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.base import parse_epsilons
 from sfumato.recipes.files import parse_record
@@ -167,7 +167,7 @@ class Released:
         repeats = counted.rows // plan.groups if isinstance(counted, IndividualCounts) else 1
         if isinstance(counted, IndividualCounts) and repeats * plan.groups != counted.rows:
             return None  # of some cells alone
-        cost = request_cost(table, request)
+        cost = ask_cost(table, request)
         cost = replace(cost, scale=cost.scale / grid, sensitivity=cost.sensitivity / grid)
         noise = replace(plan.noises[0], kind=request.noise, scale=cost.scale, costs=(cost,))
         # No statement of its own keeps the same records of who has too many.

@@ -210,7 +210,7 @@ def _divide_gaussian(
     The variance of a purchase falls with mu squared, so its share of that goes with the root of its loss.
     """
     plans = [make.plan(each.text, epsilon) for each in purchases]
-    if any(noise.kind != "gaussian" for plan in plans for noise in plan.noises):
+    if any(not noise.is_normal for plan in plans for noise in plan.noises):
         return None
     roots = [math.sqrt(each.loss) for each in purchases]
     whole = max_mu(epsilon, delta) ** 2
@@ -218,7 +218,7 @@ def _divide_gaussian(
     for each, root in zip(purchases, roots, strict=True):
         part = mu_to_epsilon(math.sqrt(whole * root / sum(roots)), delta) * (1 - 1e-6)
         shares.append(Fraction(math.floor(part * 10**9), 10**9))
-        if any(noise.kind != "gaussian" for noise in make.plan(each.text, shares[-1]).noises):
+        if any(not noise.is_normal for noise in make.plan(each.text, shares[-1]).noises):
             return None
     return shares
 

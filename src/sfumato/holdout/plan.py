@@ -13,7 +13,7 @@ from sfumato.core.cost.cost import Cost, sqrt_up
 from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
-from sfumato.core.noise.laws import Kind, make_law
+from sfumato.core.law import Kind, make_law
 from sfumato.holdout.questions import GRID
 
 Constants = Literal["practical", "theorem", "own"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
-from sfumato.core.noise.laws import exp_bounds
+from sfumato.core.noise.thresholds import exp_bounds
 
 if TYPE_CHECKING:
     from sfumato.core.noise.entropy import BitSource

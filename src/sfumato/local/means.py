@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.exact import ExactLike, parse_exact
+from sfumato.core.law import MAX_SCALE, Law
 from sfumato.core.noise.entropy import BitSource, KeyStream
-from sfumato.core.noise.laws import MAX_SCALE, Law, loss_floor
 from sfumato.core.noise.samplers import draw_wide
+from sfumato.core.noise.thresholds import loss_floor
 from sfumato.local.draws import (
     WORDS,
     chunks,

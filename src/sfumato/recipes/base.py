@@ -27,7 +27,7 @@ from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import Table, table_spec
 from sfumato.core.questions.choices import CapChoice, Choice, NormChoice, check_question
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_cost, request_size
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_size
 from sfumato.core.questions.residuals import Residuals
 
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
@@ -171,7 +171,7 @@ class Plan:
         """What is charged up front, or at most: the allowance, or the cost of every request."""
         if self.allowance is not None:
             return self.allowance
-        return tuple(request_cost(self.table, request) for request in self.requests)
+        return tuple(ask_cost(self.table, request) for request in self.requests)
 
     def charged(self, asks: Iterable[Ask]) -> tuple[Cost, ...]:
         """What is charged once `asks` are all that was asked."""

@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.cost.curves import calibrate_scale
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact, parse_exact, parse_positive, round_up
+from sfumato.core.exact import format_exact, parse_exact, parse_positive
+from sfumato.core.law import Kind
 from sfumato.core.questions.choices import CapChoice, Chosen
 from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, Queries
 from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost, request_sensitivity
@@ -40,7 +41,7 @@ from sfumato.recipes.base import (
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
-Noise = Literal["auto", "laplace", "gaussian"]
+Noise = Kind | Literal["auto"]
 
 _LARGEST_THRESHOLD = 10**6
 _MOST_CAPS = 32
@@ -260,8 +261,13 @@ class CappedCounts(CountOptions):
 
 def check_noise(value: object, *, kind: str) -> None:
     """Raises an error if `value` names no noise."""
-    if value not in ("auto", "laplace", "gaussian"):
+    if value not in ("auto", *get_args(Kind)):
         raise RecipeError(f"{kind}: noise must be auto, laplace or gaussian, got {value!r}")
+
+
+def list_kinds(noise: Noise, delta: Fraction) -> tuple[Kind, ...]:
+    """Returns the kinds of noise among which a recipe chooses; without delta there is one only."""
+    return ("laplace",) if delta == 0 else get_args(Kind) if noise == "auto" else (noise,)
 
 
 def parse_threshold(value: object, *, kind: str) -> Fraction:
@@ -298,17 +304,14 @@ def request_counts(
     epsilon and delta; the choice compares public figures.
     """
 
-    def ask(kind: Literal["laplace", "gaussian"], scale: Fraction) -> Request:
+    def ask(kind: Kind, scale: Fraction) -> Request:
         return Request(name=name, counted=counted, noise=kind, scale=scale)
 
-    laplace = ask("laplace", sensitivity(ask("laplace", Fraction(1))) / epsilon)
-    if delta == 0 or noise == "laplace":
-        return laplace
-    bound = sensitivity(ask("gaussian", Fraction(1)))
-    sigma = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=bound)
-    gaussian = ask("gaussian", round_up(sigma, places=6))
-    better = gaussian.standard_deviation < laplace.standard_deviation
-    return gaussian if better or noise == "gaussian" else laplace
+    found = []
+    for kind in list_kinds(noise, delta):
+        bound = sensitivity(ask(kind, Fraction(1)))
+        found.append(ask(kind, calibrate_scale(kind, sensitivity=bound, epsilon=epsilon, delta=delta)))
+    return min(found, key=lambda each: each.standard_deviation)  # of equals the first
 
 
 def finish_counts(

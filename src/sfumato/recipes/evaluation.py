@@ -153,7 +153,7 @@ def _fit(
     while True:
         asks = tuple(take_part(ask, part, label=label) for ask in batch)
         costs = [ask_cost(inner.table, ask) for ask in asks]
-        chosen += sum(each.mu_squared or 0 for each in costs if each.kind != "gaussian")
+        chosen += sum(each.mu_squared or 0 for each in costs if each.norm == "none")
         answers = yield asks
         try:
             batch = run.send(answers)

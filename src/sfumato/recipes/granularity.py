@@ -30,7 +30,6 @@ from sfumato.core.questions.measurement import (
     Request,
     ask_cost,
     in_records,
-    request_cost,
     request_sensitivity,
 )
 from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
@@ -116,7 +115,7 @@ class Rounds:
         probe = _probe(tuple(self.domain)[:1])
         squared = self.number * request_sensitivity(self.table, probe) ** 2 / left
         scale = round_up(sqrt_up(squared + SMOOTHING), places=6)
-        return request_cost(self.table, replace(probe, scale=scale))
+        return ask_cost(self.table, replace(probe, scale=scale))
 
     @property
     def costs(self) -> tuple[Cost, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,9 @@ from sfumato.core.cost.curves import discrete_gaussian_sigma
 from sfumato.core.engine.arrays import label_array, to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
+from sfumato.core.law import SHAPES, Kind
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
-from sfumato.inference.models.cumulative import REACH
 from sfumato.inference.models.hierarchy import Fitted, Level, fit_levels
 from sfumato.recipes.base import (
     Conversation,
@@ -32,7 +32,7 @@ from sfumato.recipes.base import (
     refuse_clash,
     released_names,
 )
-from sfumato.recipes.cell_counts import Noise, check_noise
+from sfumato.recipes.cell_counts import Noise, check_noise, list_kinds
 from sfumato.recipes.public import open_public, parse_public
 
 if TYPE_CHECKING:
@@ -114,7 +114,10 @@ class Hierarchy(Options):
             recipe = replace(self, tree={**record, "rows": lists})
         shape = _Shape.of(recipe, table)
         requests = min(
-            (shape.list_requests(table, kind, epsilons[0], delta) for kind in recipe._kinds(delta)),
+            (
+                shape.list_requests(table, kind, epsilons[0], delta)
+                for kind in list_kinds(recipe.noise, delta)
+            ),
             key=lambda found: found[-1].standard_deviation,
         )
         recipe._check_errors(table, shape, requests)
@@ -138,7 +141,7 @@ class Hierarchy(Options):
             levels.append(Level(values=values, variance=variance, parents=shape.parents(place)))
         progress("making levels agree")
         fitted = fit_levels(levels)
-        reach = REACH[plan.requests[0].noise]
+        reach = plan.requests[0].law.shape.reach
         tables = [
             shape.tabulate(plan.table, name, found, reach=reach)
             for name, found in zip(shape.names, fitted, strict=True)
@@ -168,16 +171,11 @@ class Hierarchy(Options):
         }
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
-    def _kinds(self, delta: Fraction) -> tuple[Literal["laplace", "gaussian"], ...]:
-        if self.noise == "auto":
-            return ("laplace", "gaussian") if delta else ("laplace",)
-        return (self.noise,)
-
     def _check_errors(self, table: Table, shape: _Shape, requests: tuple[Request, ...]) -> None:
         """Raises an error if a level would err by more than was stated, before anything is charged."""
         for name, request in zip(shape.measured, requests, strict=True):
             wanted = None if self.errors is None else self.errors[name]
-            found = request.interval / request.counted.grid(table)
+            found = request.law.half_width() / request.counted.grid(table)
             if wanted is not None and found > wanted:
                 raise RecipeError(
                     f"hierarchy: with this epsilon {name!r} errs by up to {found:.4g} in 95 %, and errors "
@@ -310,7 +308,7 @@ class _Shape:
         return Queries(cells=found.size, grid=1, starts=starts, members=members, weights=weights)
 
     def list_requests(
-        self, table: Table, noise: Literal["laplace", "gaussian"], epsilon: Fraction, delta: Fraction
+        self, table: Table, noise: Kind, epsilon: Fraction, delta: Fraction
     ) -> tuple[Request, ...]:
         """One request for every level that is measured, each with its share of the budget."""
         columns = (self.recipe.column, *self.recipe.by)
@@ -318,7 +316,7 @@ class _Shape:
         sensitivity = request_sensitivity(table, probe)
 
         def scale(share: Fraction) -> Fraction:
-            if noise == "laplace":
+            if SHAPES[noise].norm == "L1":
                 return sensitivity / (epsilon * share)
             alone = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
             # mu squared is s^2 / (sigma^2 - 4), and a level has its share of it.
@@ -335,7 +333,7 @@ class _Shape:
             for name in self.measured
         )
 
-    def _shares(self, noise: Literal["laplace", "gaussian"]) -> dict[str, Fraction]:
+    def _shares(self, noise: Kind) -> dict[str, Fraction]:
         """The share of the budget that each measured level has: of epsilon, or of the square of mu."""
         recipe, measured = self.recipe, self.measured
         if not measured:
@@ -349,7 +347,7 @@ class _Shape:
             raise RecipeError(
                 f"hierarchy: {key} must name every level that is measured and no other; see {odd[0]!r}"
             )
-        power = 1 if noise == "laplace" else 2
+        power = SHAPES[noise].power
         amounts = {
             name: given[name] if recipe.shares is not None else 1 / given[name] ** power for name in measured
         }

@@ -29,7 +29,7 @@ from sfumato.core.questions.gradients import (
     Gradients,
     Layers,
 )
-from sfumato.core.questions.measurement import Measurement, Request, in_records, request_cost
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost, in_records
 from sfumato.inference.models.design import (
     Design,
     Term,
@@ -233,7 +233,7 @@ class Network(ModelOptions):
         counts, step = self._requests(table, epsilon, delta)
         if step.sampling == 1:
             return (allow_gaussian(table, epsilon, delta),)
-        return (request_cost(table, counts), step.charge)
+        return (ask_cost(table, counts), step.charge)
 
     def _requests(self, table: Table, epsilon: Fraction, delta: Fraction) -> tuple[Request, _Step]:
         """The counts of the target, and what all steps have in common."""

@@ -6,19 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.cost.curves import calibrate_scale
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact, round_up
+from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import column_spec
 from sfumato.core.facts.domain import Bins
+from sfumato.core.law import Kind
 from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
-from sfumato.inference.models.cumulative import REACH, Cumulative, choose_widths, estimate_cumulative
+from sfumato.inference.models.cumulative import Cumulative, choose_widths, estimate_cumulative
 from sfumato.inference.models.design import bound_columns, code_values
 from sfumato.inference.models.document import FORMAT, pack_model
 from sfumato.recipes.base import (
@@ -30,7 +31,7 @@ from sfumato.recipes.base import (
     refuse_clash,
     released_names,
 )
-from sfumato.recipes.cell_counts import Noise, check_noise
+from sfumato.recipes.cell_counts import Noise, check_noise, list_kinds
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -96,7 +97,7 @@ class Quantiles(Options):
         requests = min(
             (
                 _list_requests(table, self.columns, size, kind, epsilons[0], delta)
-                for kind in self._kinds(delta)
+                for kind in list_kinds(self.noise, delta)
             ),
             key=lambda found: found[0],
         )[1]
@@ -115,7 +116,7 @@ class Quantiles(Options):
             values.append(counts.reshape(groups, -1))
             widths.append(int(answer.request.name.rpartition(" ")[2]))
             variances.append(deviation**2)
-        reach = REACH[plan.requests[0].noise]
+        reach = plan.requests[0].law.shape.reach
         found = estimate_cumulative(values, widths, variances, reach=reach)
         table = self._tabulate(plan, column, size, found)
         unknown = int(np.isnan(found.shares[:, 0]).sum())
@@ -148,11 +149,6 @@ class Quantiles(Options):
             "levels": len(plan.requests),
         }
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
-
-    def _kinds(self, delta: Fraction) -> tuple[Literal["laplace", "gaussian"], ...]:
-        if self.noise == "auto":
-            return ("laplace", "gaussian") if delta else ("laplace",)
-        return (self.noise,)
 
     def _tabulate(self, plan: Plan, column: Column, size: int, found: Cumulative) -> pa.Table:
         """A row for every cell of every group: its upper end, and what is counted up to it."""
@@ -203,7 +199,7 @@ def _list_requests(
     table: Table,
     columns: tuple[str, ...],
     size: int,
-    noise: Literal["laplace", "gaussian"],
+    noise: Kind,
     epsilon: Fraction,
     delta: Fraction,
 ) -> tuple[float, tuple[Request, ...]]:
@@ -212,10 +208,7 @@ def _list_requests(
     sensitivity = request_sensitivity(table, probe)
 
     def scale(levels: int) -> Fraction:
-        if noise == "laplace":
-            return sensitivity * levels / epsilon
-        sigma = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=levels)
-        return round_up(sigma, places=6)
+        return calibrate_scale(noise, epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=levels)
 
     def ask(width: int, levels: int) -> Request:
         queries = _sum_intervals(table, columns, size, width)

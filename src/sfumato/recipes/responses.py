@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import Table
+from sfumato.core.law import MAX_SCALE
 from sfumato.core.questions.counts import Queries
-from sfumato.core.questions.measurement import LARGEST_SCALE, Answer, Ask, Measurement, in_records
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
 from sfumato.core.questions.residuals import Link
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import Family
@@ -95,7 +96,7 @@ def find_digits(table: Table, mu_squared: Fraction, *, inputs: int, family: Fami
     # The least that is spent on one question: a weight or a spread; one term in one sweep; one product.
     least = min(_LEAST_NUMBER, _LEAST_TERMS / inputs, 2 * _LEAST_TERMS / inputs**2) / max(1, scores)
     sensitivity = table.contribution * (1 if table.unit.neighbours == "add-remove" else 2)
-    room = math.log2(LARGEST_SCALE * math.sqrt(float(mu_squared) * least) / sensitivity)
+    room = math.log2(MAX_SCALE * math.sqrt(float(mu_squared) * least) / sensitivity)
     if room < _FEWEST_DIGITS:
         raise RecipeError(
             f"additive: at this epsilon, with up to {table.unit.max_records:,} records of an individual, the "

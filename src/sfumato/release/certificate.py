@@ -21,10 +21,11 @@ from sfumato.core.exact import format_exact, parse_delta, round_up
 from sfumato.core.facts.table import Table, parse_table
 from sfumato.core.ledger.chain import Entry
 from sfumato.core.questions.gradients import Gradients
-from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, note_total, total_in_records
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost
 from sfumato.core.questions.moments import Moments
 from sfumato.core.questions.outcomes import Outcomes
 from sfumato.core.questions.series import RunningSums
+from sfumato.inference.total import note_total, total_in_records
 from sfumato.recipes.base import Plan, find_part, parse_epsilons
 from sfumato.recipes.files import parse_record
 

@@ -193,7 +193,7 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
             f"| {ask.name} | {cells:,} | discrete {ask.noise} "
             f"| {_short(ask, grid)} | {float(cost.sensitivity) / grid:.6g} "
             f"({cost.norm}) | {epsilon} | {_up(cost.rho)} "
-            f"| +-{ask.interval / grid:.4g} in 95 % of cells |"
+            f"| +-{ask.law.half_width() / grid:.4g} in 95 % of cells |"
         )
     return "\n".join(lines)
 

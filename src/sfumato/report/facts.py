@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.exact import NORMAL_95
-from sfumato.core.questions.counts import NORM_GRID, Marginal
-from sfumato.core.questions.measurement import Request
+from sfumato.core.law import SHAPES, make_law
+from sfumato.core.questions.counts import NORM_GRID
 from sfumato.core.questions.series import SERIES_GRID
 from sfumato.inference.models.series import Estimate, estimate_sums, root_weights
 from sfumato.release.folder import failing_closed, open_folder
@@ -89,8 +88,8 @@ class Measured:
     @property
     def mean_noise(self) -> float:
         """The expected size of the noise, E|z|, in records."""
-        # E|z| = sigma sqrt(2/pi) for a Gaussian law and sigma / sqrt(2) for a Laplace law.
-        return self.deviation * (math.sqrt(2 / math.pi) if self.noise == "gaussian" else math.sqrt(0.5))
+        shape = SHAPES.get(self.noise)  # type: ignore[call-overload]  # of a choice it is not asked
+        return self.deviation * (shape.mean_size if shape is not None else math.nan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -303,13 +302,8 @@ def _read_one(
     about = _about(record)
     if about != "choice":
         grid = _grid(record, unit_grid)
-        request = Request(
-            name=name,
-            counted=Marginal(columns),
-            noise=noise,  # type: ignore[arg-type]
-            scale=Fraction(str(record["scale"])),
-        )
-        deviation, half = request.standard_deviation / grid, request.interval / grid
+        law = make_law(noise, str(record["scale"]))  # type: ignore[arg-type]
+        deviation, half = law.deviation / grid, law.half_width() / grid
     found_values, totals = values / grid, None
     if record.get("series") is not None:
         # What was measured are weighted sums of arrivals; the counts that follow from them are what is drawn.
@@ -346,7 +340,7 @@ def _count_arrivals(
 
 
 def _about(record: Mapping[str, Any]) -> About:
-    if record.get("kind") not in ("laplace", "gaussian") or not record.get("columns"):
+    if record.get("kind") not in SHAPES or not record.get("columns"):
         return "choice"
     if record.get("queries") is not None:
         return "sums"

@@ -1,20 +1,22 @@
-"""An engine whose server runs all of the portable queries."""
+"""An engine whose server runs all of the portable queries, and the one that counts many marginals."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.core.engine.base import TrueCounts
+from sfumato.core.engine.base import TrueCounts, all_columns, cell_code
 from sfumato.core.engine.counts import (
     PortableEngine,
     bounded_query,
     fill_counts,
     individuals_query,
     list_pairs,
+    with_relations,
 )
 from sfumato.core.engine.outcomes import make_tally
 from sfumato.core.engine.residuals import finish_sums, list_tables, residuals_query
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from sfumato.servers.push.plan import PushedPlan
     from sfumato.sql.plan import QueryPlan
     from sfumato.statements.execute import TrueAggregates
+
+_MOST_MASKED = 62  # columns that the bits of one number can tell apart
+_MOST_SETS = 512
 
 
 class ServerEngine(PortableEngine):
@@ -80,3 +85,95 @@ class ServerEngine(PortableEngine):
             parts = ask(query, list_tables(question))
             sums = fill_counts(question.columns, table.cells(question.columns), parts)
             return finish_sums(question, np.array(sums.true_values))
+
+
+def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
+    """The sparse counts of many marginals: the place m of a marginal, a cell, and its count n.
+
+    `encoded` has the columns `all_columns(marginals)`. The bounded records are read once for every few
+    hundred marginals. Cells without records have no row.
+    """
+    columns = all_columns(marginals)
+    parts = [_count_chunk(table, columns, marginals, chunk) for chunk in _cut_chunks(marginals)]
+    return with_relations({"bounded": bounded_query(table, columns)}, " UNION ALL ".join(parts))
+
+
+def collect_cells(
+    table: Table,
+    marginals: tuple[tuple[str, ...], ...],
+    occupied: tuple[tuple[str, ...], ...],
+    parts: Iterable[Iterable[NDArray[np.int64]]],
+) -> tuple[TrueCounts, ...]:
+    """The counts of `marginals` over all their cells, then those of `occupied` where records are.
+
+    Each part has the places of marginals, cells of them, and the counts there; no cell is in two parts.
+    """
+    dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
+    sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
+    for places, cells, counts in parts:
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(dense) + len(sparse) + 1))
+        for place in range(len(dense) + len(sparse)):
+            mine = order[ends[place] : ends[place + 1]]
+            if place < len(dense):
+                dense[place][cells[mine]] = counts[mine]
+            else:
+                sparse[place - len(dense)].append(np.stack((cells[mine], counts[mine])).astype(np.int64))
+    found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
+    for columns, listed in zip(occupied, sparse, strict=True):
+        cells, counts = np.concatenate(listed, axis=1)
+        order = np.argsort(cells)
+        found.append(TrueCounts(columns, counts[order], cells[order]))
+    return tuple(found)
+
+
+def _cut_chunks(marginals: tuple[tuple[str, ...], ...]) -> list[list[int]]:
+    """The places of the marginals in parts that one scan can tell apart by the columns they group by."""
+    chunks: list[list[int]] = []
+    for place, marginal in enumerate(marginals):
+        for chunk in chunks:
+            sets = [frozenset(marginals[other]) for other in chunk]
+            names = frozenset(marginal).union(*sets)
+            if len(names) <= _MOST_MASKED and len(sets) < _MOST_SETS and frozenset(marginal) not in sets:
+                chunk.append(place)
+                break
+        else:
+            chunks.append([place])
+    return chunks
+
+
+def _count_chunk(
+    table: Table, columns: tuple[str, ...], marginals: tuple[tuple[str, ...], ...], places: list[int]
+) -> str:
+    used = list(all_columns(tuple(marginals[place] for place in places)))
+    codes = [f"c{columns.index(name)}" for name in used]
+    # Where no record is weighted, rows are counted, which is faster than adding up.
+    counted = f"CAST({'sum(w)' if table.bounding == 'weight' else f'count(*) * {table.grid}'} AS BIGINT) AS n"
+    if len(places) == 1:
+        (place,) = places
+        cell = cell_code(table, columns, marginals[place])
+        return (
+            f"SELECT CAST({place} AS BIGINT) AS m, cell, {counted} "
+            f"FROM (SELECT {cell} AS cell, w FROM bounded) AS placed GROUP BY cell"
+        )
+    sets = ", ".join(
+        f"({', '.join(f'c{columns.index(name)}' for name in marginals[place])})" for place in places
+    )
+    # A bit for every column that a row is not grouped by tells the marginals apart.
+    mask = " + ".join(f"CAST(GROUPING({code}) AS BIGINT) * {2**bit}" for bit, code in enumerate(codes))
+    grouped = (
+        f"SELECT {mask} AS g, {', '.join(codes)}, {counted} FROM bounded "
+        f"GROUP BY GROUPING SETS ({sets}) HAVING count(*) > 0"
+    )
+    masks = {
+        place: sum(2**bit for bit, name in enumerate(used) if name not in marginals[place])
+        for place in places
+    }
+    which = " ".join(f"WHEN {mask} THEN {place}" for place, mask in masks.items())
+    cells = " ".join(
+        f"WHEN {mask} THEN {cell_code(table, columns, marginals[place])}" for place, mask in masks.items()
+    )
+    return (
+        f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
+        f"FROM ({grouped}) AS grouped"
+    )

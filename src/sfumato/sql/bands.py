@@ -99,7 +99,7 @@ def sum_widths(noise: Noise, share: float, counts: NDArray[np.int64]) -> NDArray
     1 / b; normal noise adds up to normal noise.
     """
     scale = float(noise.scale)
-    if noise.kind == "gaussian":
+    if noise.is_normal:
         found = normal_width(share) * scale * np.sqrt(counts)
     else:
         rates = np.linspace(0.001, 0.999, 999)
@@ -239,7 +239,7 @@ def _narrow(wide: Band, parts: list[tuple[Noise, NDArray[np.int64]]], share: flo
         values * unit for (_, values), unit in zip(parts, units, strict=True)
     )
     # Of Laplace noises together, the tail is at most that of one.
-    normal = all(noise.kind == "gaussian" for noise in noises)
+    normal = all(noise.is_normal for noise in noises)
     reach = normal_width(share) if normal else max(normal_width(share), -math.log(share) / math.sqrt(2))
     with np.errstate(all="ignore"):
         m, k = first / count, second / count
@@ -455,7 +455,7 @@ def _exceeds(distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers,
         apart: Tests = distance > sum(step * width for step, width in zip(steps, widths, strict=True))
         return apart
     scales = [step * float(term.noise.scale) for step, term in zip(steps, terms, strict=True)]
-    if all(term.noise.kind == "gaussian" for term in terms):
+    if all(term.noise.is_normal for term in terms):
         beyond: Tests = distance > normal_width(share) * np.sqrt(sum(scale**2 for scale in scales))
         return beyond
     # Sorted by exchanging neighbours: there are two or three, and how they lie differs from group to group.

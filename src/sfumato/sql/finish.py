@@ -22,7 +22,7 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import read_parquet, to_arrow
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
-from sfumato.core.questions.measurement import note_total
+from sfumato.inference.total import note_total
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE

@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sfumato.core.law import Shape
 
 # The characteristic function is integrated, by inverse standard deviations, in such steps until it is so
 # small, or to the last end. Beyond, it falls at least with the square: what is left out is about half of it.
@@ -29,14 +30,14 @@ _INTEGRATION = 1e-5
 class NoisePart:
     """Independent noises of one law in a sum: their kind, their scale in it, and how many for each group."""
 
-    kind: Literal["laplace", "gaussian"]
+    shape: Shape
     scale: float
     counts: tuple[int, ...]
 
     @property
     def variances(self) -> NDArray[np.float64]:
         """What the part adds to the variance of each group."""
-        single = self.scale**2 * (2 if self.kind == "laplace" else 1)
+        single = self.scale**2 * self.shape.variance
         return np.array(self.counts) * single
 
 
@@ -48,7 +49,7 @@ def part_widths(parts: tuple[NoisePart, ...], slack: float, share: float) -> NDA
     profiles = list(zip(*(part.counts for part in parts), strict=True))
     found = {
         counts: sum_width(
-            tuple((part.kind, part.scale, count) for part, count in zip(parts, counts, strict=True) if count),
+            tuple((one.shape, one.scale, count) for one, count in zip(parts, counts, strict=True) if count),
             share,
         )
         for counts in set(profiles)
@@ -59,23 +60,24 @@ def part_widths(parts: tuple[NoisePart, ...], slack: float, share: float) -> NDA
 
 def total_width(parts: tuple[NoisePart, ...], slack: float, share: float) -> float:
     """The same of the sum over all groups."""
-    together = tuple((part.kind, part.scale, sum(part.counts)) for part in parts)
+    together = tuple((part.shape, part.scale, sum(part.counts)) for part in parts)
     groups = len(parts[0].counts)
     return sum_width(tuple(each for each in together if each[2]), share) + slack * groups
 
 
 @lru_cache(maxsize=4096)
-def sum_width(parts: tuple[tuple[str, float, int], ...], share: float) -> float:
+def sum_width(parts: tuple[tuple[Shape, float, int], ...], share: float) -> float:
     """The width that a sum of continuous noises exceeds with a probability of at most `share`.
 
     `parts` are kinds, scales and numbers. One Laplace noise and normal noises have it in closed form; of
     other sums the probability is computed from the characteristic function.
 
-    >>> round(sum_width((("laplace", 1.0, 2),), 0.05), 2)
+    >>> from sfumato.core.law import SHAPES
+    >>> round(sum_width(((SHAPES["laplace"], 1.0, 2),), 0.05), 2)
     4.11
     """
-    normal = sum(scale**2 * count for kind, scale, count in parts if kind == "gaussian")
-    doubled = [(scale, count) for kind, scale, count in parts if kind != "gaussian"]
+    normal = sum(scale**2 * count for shape, scale, count in parts if shape.normal)
+    doubled = [(scale, count) for shape, scale, count in parts if not shape.normal]
     if not doubled:
         return NormalDist().inv_cdf(1 - share / 2) * math.sqrt(normal)
     if normal == 0 and len(doubled) == 1 and doubled[0][1] == 1:

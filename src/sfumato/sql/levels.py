@@ -94,7 +94,6 @@ def _add_parts(parts: list[NoisePart], noise: Noise, weights: _Numbers, draws: N
     for each in np.unique(rounded[there]):
         size = float(np.exp(each * _CLOSE))
         counts = ((rounded == each) * draws).sum(axis=1)
-        law = "gaussian" if noise.kind == "gaussian" else "laplace"
-        parts.append(NoisePart(law, float(noise.scale) * size, tuple(counts.tolist())))  # type: ignore[arg-type]
+        parts.append(NoisePart(noise.shape, float(noise.scale) * size, tuple(counts.tolist())))
         steps += size * (counts > 0)
     return steps

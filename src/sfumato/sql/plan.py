@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.cost.cost import Cost, selection_threshold
-from sfumato.core.cost.curves import discrete_gaussian_sigma, histogram_sensitivity
+from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.exact import digest, format_exact, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
-from sfumato.core.questions.measurement import LARGEST_SCALE
+from sfumato.core.law import MAX_SCALE, SHAPES, Kind, Shape
 from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY
 from sfumato.sql.laws import NoisePart, part_widths, total_width
@@ -57,7 +57,7 @@ class Noise:
     """
 
     measure: Measure
-    kind: Literal["laplace", "gaussian", "exponential"]
+    kind: Kind | Literal["exponential"]
     scale: Fraction
     costs: tuple[Cost, ...]
     parts: tuple[NoisePart, ...] = ()
@@ -66,7 +66,17 @@ class Noise:
     @property
     def deviation(self) -> float:
         """The standard deviation of noise that is added."""
-        return float(self.scale) * (1 if self.kind == "gaussian" else math.sqrt(2))
+        return self.shape.deviation(float(self.scale))
+
+    @property
+    def shape(self) -> Shape:
+        """What the law of noise that is added is like."""
+        return SHAPES[self.kind]  # type: ignore[index]  # choices add none
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether it is noise that is added, and sums of it have its law."""
+        return self.kind != "exponential" and self.shape.normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +200,7 @@ class QueryPlan:
     @property
     def charged_delta(self) -> Fraction:
         """The delta that is charged: that of Gaussian noise, or what a selection of groups may fail with."""
-        gaussian = any(noise.kind == "gaussian" for noise in self.noises)
+        gaussian = any(noise.is_normal for noise in self.noises)
         return self.delta if gaussian else sum((cost.delta for cost in self.costs), Fraction(0))
 
     @property
@@ -413,14 +423,11 @@ def calibrate_noise(
     share = epsilon / (len(measures) * levels)
     facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 
-    def add(measure: Measure, kind: Literal["laplace", "gaussian"]) -> Noise:
-        sensitivity = _sensitivity(measure, unit, groups, norm="L1" if kind == "laplace" else "L2")
-        scale = sensitivity / share
-        if kind == "gaussian":
-            sigma = discrete_gaussian_sigma(
-                epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
-            )
-            scale = round_up(sigma, places=6)
+    def add(measure: Measure, kind: Kind) -> Noise:
+        sensitivity = _sensitivity(measure, unit, groups, norm=SHAPES[kind].norm)
+        scale = calibrate_scale(
+            kind, epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
+        )
         cost = Cost(kind=kind, scale=scale, sensitivity=sensitivity, **facts)
         return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,) * levels)
 
@@ -453,7 +460,7 @@ def calibrate_noise(
         pairs = zip(gaussians, noises, strict=True)
         if all(float(one.scale) < math.sqrt(2) * float(other.scale) for one, other in pairs):
             noises = gaussians
-    if any(noise.scale > LARGEST_SCALE for noise in noises if noise.kind != "exponential"):
+    if any(noise.scale > MAX_SCALE for noise in noises if noise.kind != "exponential"):
         raise refuse("the noise would be beyond 2^50, more than any answer; spend more epsilon")
     return tuple(noises)
 
@@ -473,13 +480,8 @@ def half_width(noise: Noise, share: float = MISS, *, count: int = 1) -> float:
         return total_width(noise.parts, noise.slack, share)
     if noise.parts:
         return float(part_widths(noise.parts, noise.slack, share).max(initial=0.0))
-    scale = float(noise.scale)
-    if noise.kind != "gaussian" and count == 1:
-        # P(|X| > w) = 2 q^(w + 1) / (1 + q) with q = exp(-1 / scale).
-        q = math.exp(-1 / scale) if scale > 1e-3 else 0.0
-        return float(max(0, math.ceil(scale * math.log(2 / (share * (1 + q))) - 1)))
-    deviation = scale if noise.kind == "gaussian" else math.sqrt(2) * scale
-    return normal_width(share) * deviation * math.sqrt(count)
+    alone = noise.shape.half_width(float(noise.scale), share)
+    return alone if count == 1 else normal_width(share) * noise.deviation * math.sqrt(count)
 
 
 def group_widths(noise: Noise, share: float = MISS) -> NDArray[np.float64] | float:

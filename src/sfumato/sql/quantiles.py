@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.inference.models.cumulative import REACH, choose_widths, estimate_cumulative, find_cell
+from sfumato.inference.models.cumulative import choose_widths, estimate_cumulative, find_cell
 from sfumato.sql.aggregates import CELLS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def read_quantiles(
     sizes = [-(-CELLS // width) for width in widths]
     levels = np.split(noisy_counts.T.astype(float), np.cumsum(sizes)[:-1], axis=1)
     variances = [noise.deviation**2] * len(widths)
-    found = estimate_cumulative(levels, widths, variances, reach=REACH["laplace"])
+    found = estimate_cumulative(levels, widths, variances, reach=noise.shape.reach)
     low, high = float(measure.low), float(measure.high)
     quantiles = []
     for part in range(measure.parts + 1):

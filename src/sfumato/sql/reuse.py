@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -368,12 +367,8 @@ def _weigh_parts(
             there = np.where(row == weight, counts, 0)
             if there.any():
                 scale = float(source.scale) * float(weight)
-                parts.append(NoisePart(_law(source), scale, tuple(there.tolist())))
+                parts.append(NoisePart(source.shape, scale, tuple(there.tolist())))
     return tuple(parts)
-
-
-def _law(noise: Noise) -> Literal["laplace", "gaussian"]:
-    return "gaussian" if noise.kind == "gaussian" else "laplace"
 
 
 def _sum_noise(
@@ -387,7 +382,7 @@ def _sum_noise(
     if (counts == 1).all() and not several and not slack:
         return replace(source, measure=noise.measure)
     parts = tuple(
-        NoisePart(_law(each), float(each.scale) * abs(factor), tuple(counts.tolist()))
+        NoisePart(each.shape, float(each.scale) * abs(factor), tuple(counts.tolist()))
         for each, factor in sources
     )
     if several:
@@ -395,22 +390,22 @@ def _sum_noise(
         steps = sum(abs(factor) for _, factor in sources)
         widest = max(parts, key=lambda part: part.scale)
         scale = Fraction(widest.scale).limit_denominator(10**9)
-        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps + slack}
+        facts = {"kind": widest.shape.kind, "scale": scale, "parts": parts, "slack": steps + slack}
         return replace(source, measure=noise.measure, **facts)  # type: ignore[arg-type]
     return _plain_normal(replace(source, measure=noise.measure, parts=parts, slack=slack))
 
 
 def _plain_normal(noise: Noise) -> Noise:
     """The same noise as one normal law, where it is that and the same for all groups."""
-    if any(part.kind != "gaussian" for part in noise.parts):
+    if not all(part.shape.normal for part in noise.parts):
         widest = max(noise.parts, key=lambda part: part.scale)
-        return replace(noise, kind=widest.kind, scale=Fraction(widest.scale).limit_denominator(10**9))
+        return replace(noise, kind=widest.shape.kind, scale=Fraction(widest.scale).limit_denominator(10**9))
     variances = sum(part.variances for part in noise.parts)
     if np.ptp(variances) > 1e-12 * np.max(variances):
-        return replace(noise, kind="gaussian", scale=round_up(float(np.sqrt(np.max(variances))), places=6))
+        return replace(noise, scale=round_up(float(np.sqrt(np.max(variances))), places=6))
     rounding = 1 / 12 if noise.slack else 0.0
     spread = math.sqrt(float(variances[0]) + rounding)  # type: ignore[index]
-    return replace(noise, kind="gaussian", scale=round_up(spread, places=6), parts=(), slack=0.0)
+    return replace(noise, scale=round_up(spread, places=6), parts=(), slack=0.0)
 
 
 def _derive_open(
@@ -476,7 +471,7 @@ def spread_of_noise(noise: Noise) -> float:
 
 def can_average(plan: QueryPlan) -> bool:
     """Whether answers to `plan` are averaged at no loss: noise is Gaussian, and the groups are public."""
-    return plan.selection is None and all(noise.kind == "gaussian" for noise in plan.noises)
+    return plan.selection is None and all(noise.is_normal for noise in plan.noises)
 
 
 def average_answers(

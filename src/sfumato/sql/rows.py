@@ -159,7 +159,7 @@ def _fit_pairs(plan: RowPlan, noisy: tuple[NoisyAggregates, ...], sizes: list[in
     names = [str(place) for place in range(len(sizes))]
     domain = Domain(dict(zip(names, sizes, strict=True)))
     (noise,) = plan.parts[0].noises
-    sigma = float(noise.scale) * (2**0.5 if noise.kind == "laplace" else 1.0)
+    sigma = noise.deviation
     pairs = [
         Measurement(columns=columns, values=each.values[0], sigma=sigma)
         for columns, each in zip(itertools.combinations(names, 2), noisy, strict=True)

@@ -18,6 +18,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import CapChoice, NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts, Queries
 from sfumato.core.questions.measurement import Request
+from sfumato.servers.engine import counted_query
 
 SIZES = {"a": 3, "b": 2, "c": 4}
 COLUMNS = tuple(SIZES)
@@ -93,7 +94,7 @@ def test_many_marginals_are_counted_at_once(facts, records):
     for row, weight in bounded(table, records, columns):
         for place, marginal in enumerate(MARGINALS):
             expected[place, cell_of(columns, row, marginal)] += weight
-    found = run(counts.counted_query(table, MARGINALS), records, columns)
+    found = run(counted_query(table, MARGINALS), records, columns)
     assert {(m, cell): n for m, cell, n in found} == dict(expected)
     assert len(found) == len(expected)
 
@@ -107,7 +108,7 @@ def test_marginals_of_more_columns_than_bits_are_counted():
     with duckdb.connect() as connection:
         codes = ", ".join(f"{index % 2} AS c{index}" for index in range(70))
         connection.execute(f"CREATE TABLE encoded AS SELECT {codes} FROM range(3)")
-        found = connection.sql(counts.counted_query(table, marginals)).fetchall()
+        found = connection.sql(counted_query(table, marginals)).fetchall()
     assert {m: (cell, n) for m, cell, n in found} == {
         place: (cell, 3) for place, cell in enumerate([index % 2 for index in [*range(70), *range(1, 70)]])
     }
@@ -201,7 +202,7 @@ def test_clipped_sums_are_those_of_plain_python(records, norm, weighted):
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
 def test_every_query_is_told_in_every_dialect(dialect):
     table = describe(bounding="weight")
-    told = counts.render(counts.counted_query(table, MARGINALS), dialect=dialect)
+    told = counts.render(counted_query(table, MARGINALS), dialect=dialect)
     assert sqlglot.parse_one(told, read=dialect)
     ordered = counts.render(counts.bounded_query(describe(), COLUMNS), dialect=dialect)
     assert ('COLLATE "C"' in ordered) == (dialect == "postgres")

@@ -4,9 +4,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from sfumato.core.law import Law
 from sfumato.core.noise import samplers
-from sfumato.core.noise.laws import Law, build_thresholds, loss_floor
 from sfumato.core.noise.samplers import draw_narrow, draw_wide
+from sfumato.core.noise.thresholds import build_thresholds, loss_floor
 
 KINDS = ["laplace", "gaussian"]
 

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as st_numpy
 
 import sfumato.core.noise
 from sfumato.core.errors import RecipeError
+from sfumato.core.law import MAX_SCALE, Law, make_law
 from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace, samplers
-from sfumato.core.noise.laws import MAX_SCALE, Law, make_law
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -64,12 +64,6 @@ def test_bad_sizes_are_refused(draw, size):
 
 
 @both
-@pytest.mark.parametrize("size", [0, 1, np.int32(5), np.uint8(7)])
-def test_sizes_may_be_any_whole_number(draw, size):
-    assert draw(3, size).shape == (int(size),)
-
-
-@both
 @pytest.mark.parametrize("scale", ["1e-3", "1e-6", "1e-300"])
 def test_a_tiny_scale_gives_zeros(draw, scale):
     assert not draw(scale, 1000).any()
@@ -111,13 +105,7 @@ def test_nothing_takes_a_seed():
 
 @pytest.mark.parametrize("function", [discrete_laplace, discrete_gaussian, add_noise])
 def test_the_public_surface_takes_no_source(function):
-    assert set(inspect.signature(function).parameters) <= {
-        "scale",
-        "sigma",
-        "size",
-        "values",
-        "kind",
-    }
+    assert set(inspect.signature(function).parameters) <= {"scale", "sigma", "size", "values", "kind"}
 
 
 int64s = st.one_of(st.integers(LOW, HIGH), st.sampled_from([LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH]))
@@ -156,8 +144,3 @@ def test_noise_at_the_ends_neither_raises_nor_wraps(kind):
 def test_only_64_bit_integers_take_noise(values):
     with pytest.raises(RecipeError, match="64-bit integers"):
         add_noise(values, kind="laplace", scale=1)
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(RecipeError, match="kind of noise"):
-        add_noise(np.zeros(1, np.int64), kind="uniform", scale=1)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from helpers.sources import SeededSource
 from sfumato.core.errors import RecipeError
+from sfumato.core.law import Law
 from sfumato.core.noise import add_sparse_noise, sparse
-from sfumato.core.noise.laws import Law
 from sfumato.core.noise.sparse import LARGEST_DOMAIN, draw_passing
 
 ONES = (1 << 64) - 1

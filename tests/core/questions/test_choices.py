@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import CapChoice, Chosen
+from sfumato.core.law import MAX_SCALE
+from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.counts import CappedMarginal, ClippedMarginal, Marginal, OccupiedCells, Queries
 from sfumato.core.questions.measurement import (
-    LARGEST_SCALE,
     Request,
     ask_cost,
-    request_cost,
     request_grid,
     request_sensitivity,
     request_size,
@@ -73,21 +72,6 @@ def test_choices_that_cannot_be_made_are_refused(facts):
         cap(**facts)
 
 
-def test_a_choice_is_told_and_costs_its_epsilon():
-    choice = cap()
-    assert choice.options == 2
-    assert choice.to_record() == {
-        "name": "n",
-        "columns": ["c"],
-        "caps": [1, 2],
-        "penalties": [0, 5],
-        "epsilon": Fraction(1, 2),
-    }
-    assert Chosen(choice=choice, index=1).ask is choice
-    cost = ask_cost(describe(), choice)
-    assert (cost.kind, cost.epsilon) == ("exponential", Fraction(1, 2))
-
-
 @given(st.integers(2, 10**9))
 def test_bounds_to_choose_from_ascend_from_one_to_the_most(most):
     caps = list_caps(most)
@@ -107,7 +91,7 @@ def test_bounds_to_choose_from_ascend_from_one_to_the_most(most):
         {"threshold": -1},
         {"threshold": 2.5},
         {"threshold": "3"},
-        {"threshold": LARGEST_SCALE + 1},
+        {"threshold": MAX_SCALE + 1},
         {"threshold": 5, "noise": "gaussian"},
         {"threshold": 5, "counted": Marginal(("c",))},
         {"threshold": 5, "counted": CappedMarginal(("c",), 2)},
@@ -143,12 +127,6 @@ def test_no_bound_in_l1_is_stated_where_only_l2_is_bounded():
         Marginal(("c",), halves).contribution(table, "L1")
 
 
-def test_records_tell_bounds_and_thresholds():
-    assert "threshold" not in ask().to_record()
-    assert ask(threshold=5).to_record()["threshold"] == 5
-    assert capped(5).to_record()["records"] == 5
-
-
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -163,7 +141,7 @@ def test_a_bound_never_buys_less_noise_than_its_records_need(neighbours, boundin
         assert held == whole
     assert request_grid(table, capped(bound, noise=noise)) == table.grid
     request = capped(bound, noise=noise)
-    assert request_cost(table, request).sensitivity == held
+    assert ask_cost(table, request).sensitivity == held
 
 
 @given(scale=st.fractions(Fraction(1, 50), 10**4, max_denominator=100), threshold=st.integers(1, 1000))
@@ -175,9 +153,3 @@ def test_the_chance_of_passing_is_that_of_the_noise(scale, threshold):
     assert math.isclose(request.passing, expected, rel_tol=1e-9, abs_tol=1e-300)
     assert 0 <= request.passing <= 0.5
     assert request_size(describe(), request) == math.ceil(10 * request.passing)
-
-
-def test_a_threshold_does_not_change_what_a_request_costs():
-    table = describe()
-    assert request_cost(table, ask(threshold=7)) == request_cost(table, ask())
-    assert ask().passing == 1

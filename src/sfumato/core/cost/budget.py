@@ -363,7 +363,7 @@ def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:
 
 def _scale(cost: Cost, part: Fraction) -> Cost:
     """`cost` with `part` of its epsilon, or of its Gaussian parameter."""
-    noisy = cost.kind in ("laplace", "gaussian", "sampled", "selection")
+    noisy = cost.norm != "none"
     return replace(cost, scale=cost.scale / part if noisy else cost.scale * part)
 
 

@@ -19,8 +19,9 @@ from fractions import Fraction
 
 from sfumato.core.cost.cost import PLACES, SMOOTHING, bisect_floats, pure_to_mu, pure_to_rho, sqrt_up
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.core.facts.table import Neighbours
+from sfumato.core.law import SHAPES, Kind
 
 _GUARD = 1e-13
 _LARGEST_MU = 1e8
@@ -81,6 +82,20 @@ def discrete_gaussian_sigma(
     """
     sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
     return math.hypot(sigma, math.sqrt(SMOOTHING)) * (1 + 1e-15)
+
+
+def calibrate_scale(
+    kind: Kind, *, sensitivity: Fraction, epsilon: Fraction, delta: Fraction, count: int = 1
+) -> Fraction:
+    """Returns the scale at which `count` noisy answers of this sensitivity cost epsilon and delta together.
+
+    >>> calibrate_scale("laplace", sensitivity=Fraction(2), epsilon=Fraction(1), delta=Fraction(0), count=3)
+    Fraction(6, 1)
+    """
+    if SHAPES[kind].norm == "L1":
+        return sensitivity * count / epsilon
+    sigma = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
+    return round_up(sigma, places=6)
 
 
 def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity: int = 1) -> float:

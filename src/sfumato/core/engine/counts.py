@@ -45,8 +45,6 @@ _HELD = 2**22  # cells of single records that wait to be merged
 _SATURATED = 2**62
 _SHRUNK = Fraction(1, 2**40)
 _HALF = 2**60  # the words into which a sum of squares is cut
-_MOST_MASKED = 62  # columns that the bits of one number can tell apart
-_MOST_SETS = 512
 _WIDE = "DECIMAL(38, 0)"
 _SQUARED = f"sum(CAST(a AS {_WIDE}) * a)"
 
@@ -173,18 +171,7 @@ def bounded_query(table: Table, columns: tuple[str, ...]) -> str:
         relations["beyond"] = parts.beyond
         listed = f"{codes}, w" if table.bounding == "weight" else whole
         rows += f" UNION ALL SELECT {listed} FROM ({parts.cut}) AS outside"
-    return _with(relations, rows)
-
-
-def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
-    """The sparse counts of many marginals: the place m of a marginal, a cell, and its count n.
-
-    `encoded` has the columns `all_columns(marginals)`. The bounded records are read once for every few
-    hundred marginals. Cells without records have no row.
-    """
-    columns = all_columns(marginals)
-    parts = [_count_chunk(table, columns, marginals, chunk) for chunk in _cut_chunks(marginals)]
-    return _with({"bounded": bounded_query(table, columns)}, " UNION ALL ".join(parts))
+    return with_relations(relations, rows)
 
 
 def individuals_query(table: Table, question: IndividualCounts) -> str:
@@ -210,7 +197,7 @@ def individuals_query(table: Table, question: IndividualCounts) -> str:
         "GROUP BY u, shares.cell",
         "beyond": f"SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}",
     }
-    return _with(relations, cut_ranks(question.max_cells))
+    return with_relations(relations, cut_ranks(question.max_cells))
 
 
 def cut_ranks(most: int) -> str:
@@ -249,7 +236,7 @@ def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice, *, 
     ]
     squares = f"SELECT u, {_SQUARED} AS s FROM shares GROUP BY u"
     rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
-    return _with(_shares(table, columns, choice.columns, weighted=False, crowds=crowds), rows)
+    return with_relations(_shares(table, columns, choice.columns, weighted=False, crowds=crowds), rows)
 
 
 def clipped_query(
@@ -272,7 +259,7 @@ def clipped_query(
         f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
         "FROM shares LEFT JOIN factors ON factors.u = shares.u GROUP BY r"
     )
-    return _with(relations, rows)
+    return with_relations(relations, rows)
 
 
 def scale_factor(bound: Fraction) -> str:
@@ -357,35 +344,6 @@ class PortableEngine(CountingEngine):
             progress("bounding contributions")
             (row,) = ask(query, {})
             return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
-
-
-def collect_cells(
-    table: Table,
-    marginals: tuple[tuple[str, ...], ...],
-    occupied: tuple[tuple[str, ...], ...],
-    parts: Iterable[Iterable[NDArray[np.int64]]],
-) -> tuple[TrueCounts, ...]:
-    """The counts of `marginals` over all their cells, then those of `occupied` where records are.
-
-    Each part has the places of marginals, cells of them, and the counts there; no cell is in two parts.
-    """
-    dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
-    sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
-    for places, cells, counts in parts:
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(len(dense) + len(sparse) + 1))
-        for place in range(len(dense) + len(sparse)):
-            mine = order[ends[place] : ends[place + 1]]
-            if place < len(dense):
-                dense[place][cells[mine]] = counts[mine]
-            else:
-                sparse[place - len(dense)].append(np.stack((cells[mine], counts[mine])).astype(np.int64))
-    found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
-    for columns, listed in zip(occupied, sparse, strict=True):
-        cells, counts = np.concatenate(listed, axis=1)
-        order = np.argsort(cells)
-        found.append(TrueCounts(columns, counts[order], cells[order]))
-    return tuple(found)
 
 
 def fill_counts(
@@ -481,62 +439,11 @@ def _shares(
     return {**relations, "cells": cells, "shares": sums}
 
 
-def _cut_chunks(marginals: tuple[tuple[str, ...], ...]) -> list[list[int]]:
-    """The places of the marginals in parts that one scan can tell apart by the columns they group by."""
-    chunks: list[list[int]] = []
-    for place, marginal in enumerate(marginals):
-        for chunk in chunks:
-            sets = [frozenset(marginals[other]) for other in chunk]
-            names = frozenset(marginal).union(*sets)
-            if len(names) <= _MOST_MASKED and len(sets) < _MOST_SETS and frozenset(marginal) not in sets:
-                chunk.append(place)
-                break
-        else:
-            chunks.append([place])
-    return chunks
-
-
-def _count_chunk(
-    table: Table, columns: tuple[str, ...], marginals: tuple[tuple[str, ...], ...], places: list[int]
-) -> str:
-    used = list(all_columns(tuple(marginals[place] for place in places)))
-    codes = [f"c{columns.index(name)}" for name in used]
-    # Where no record is weighted, rows are counted, which is faster than adding up.
-    counted = f"CAST({'sum(w)' if table.bounding == 'weight' else f'count(*) * {table.grid}'} AS BIGINT) AS n"
-    if len(places) == 1:
-        (place,) = places
-        cell = cell_code(table, columns, marginals[place])
-        return (
-            f"SELECT CAST({place} AS BIGINT) AS m, cell, {counted} "
-            f"FROM (SELECT {cell} AS cell, w FROM bounded) AS placed GROUP BY cell"
-        )
-    sets = ", ".join(
-        f"({', '.join(f'c{columns.index(name)}' for name in marginals[place])})" for place in places
-    )
-    # A bit for every column that a row is not grouped by tells the marginals apart.
-    mask = " + ".join(f"CAST(GROUPING({code}) AS BIGINT) * {2**bit}" for bit, code in enumerate(codes))
-    grouped = (
-        f"SELECT {mask} AS g, {', '.join(codes)}, {counted} FROM bounded "
-        f"GROUP BY GROUPING SETS ({sets}) HAVING count(*) > 0"
-    )
-    masks = {
-        place: sum(2**bit for bit, name in enumerate(used) if name not in marginals[place])
-        for place in places
-    }
-    which = " ".join(f"WHEN {mask} THEN {place}" for place, mask in masks.items())
-    cells = " ".join(
-        f"WHEN {mask} THEN {cell_code(table, columns, marginals[place])}" for place, mask in masks.items()
-    )
-    return (
-        f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
-        f"FROM ({grouped}) AS grouped"
-    )
-
-
 def _double(number: float) -> str:
     return f"CAST('{number!r}' AS DOUBLE)"
 
 
-def _with(relations: dict[str, str], query: str) -> str:
+def with_relations(relations: dict[str, str], query: str) -> str:
+    """Returns `query` with the relations that it reads, each by its name."""
     listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
     return f"WITH {listed} {query}"

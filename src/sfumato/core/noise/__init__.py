@@ -1,10 +1,12 @@
 """Exact noise: integers from the discrete Laplace and discrete Gaussian laws, and exact choices.
 
-`laws` says what is drawn and certifies thresholds for it, `samplers` turns random words from `entropy` into
-draws, `choice` draws an index in proportion to the exponential of its score, `sparse` noises histograms too
-large to list. Nothing here takes a seed. The proof that the laws are exact is docs/proofs/noise.md.
+`thresholds` certifies thresholds for what `core/law.py` says is drawn, `samplers` turns random words from
+`entropy` into draws, `choice` draws an index in proportion to the exponential of its score, `sparse` noises
+histograms too large to list. Nothing here takes a seed. The proof that the laws are exact is
+docs/proofs/noise.md.
 """
 
+from sfumato.core.law import Kind, Law, make_law
 from sfumato.core.noise.choice import (
     exponential_choice,
     exponential_index,
@@ -12,7 +14,6 @@ from sfumato.core.noise.choice import (
     permute_and_flip_index,
     poisson_sample,
 )
-from sfumato.core.noise.laws import Kind, Law, make_law
 from sfumato.core.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
 from sfumato.core.noise.sparse import add_sparse_noise
 

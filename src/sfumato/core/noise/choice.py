@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, parse_positive, parse_whole
+from sfumato.core.law import make_law
 from sfumato.core.noise.entropy import BitSource, KeyStream, draw_word
-from sfumato.core.noise.laws import exp_bounds, make_law
 from sfumato.core.noise.samplers import draw
+from sfumato.core.noise.thresholds import exp_bounds
 
 SUM_BITS: Final = 62
 """The sum of a row's weights stays below 2^62."""

@@ -18,17 +18,9 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, parse_whole
+from sfumato.core.law import Kind, Law, make_law
 from sfumato.core.noise.entropy import BitSource, KeyStream, draw_word
-from sfumato.core.noise.laws import (
-    WORD_BITS,
-    Kind,
-    Law,
-    Table,
-    build_table,
-    build_thresholds,
-    loss_floor,
-    make_law,
-)
+from sfumato.core.noise.thresholds import WORD_BITS, Table, build_table, build_thresholds, loss_floor
 
 WIDE_SCALE: Final = 2048
 """From here on a table over all magnitudes costs more to build than blocks cost to draw."""
@@ -218,11 +210,11 @@ def _make_plan(law: Law, bits: int, block_bits: int) -> _Plan:
     blocks = build_table(Law(law.kind, law.scale / (1 << shift)), folded=False, bits=bits)
     keep_bits = min(64 - shift, bits)
     # An upper bound of 2^keep_bits (1 - exp(-loss)) for every block, rounded up: 1 - exp(-x) <= x, and the
-    # loss of a place is below that of the next block's first place, which is E(m) for Laplace and
-    # (2 block + 1) E(m) for Gaussian noise, m being the width of a block.
-    step = law.exponent(1 << shift)
+    # loss of a place is below that of the next block's first place, which is ((block + 1)^p - block^p) E(m)
+    # for noise of power p, m being the width of a block.
+    step, power = law.exponent(1 << shift), law.shape.power
     top, bottom, count = step.numerator << keep_bits, step.denominator, len(blocks.thresholds)
-    steps = [1] * count if law.kind == "laplace" else range(1, 2 * count, 2)
+    steps = ((block + 1) ** power - block**power for block in range(count))
     worst = [min(-(-top * each // bottom), 1 << keep_bits) for each in steps]
     sure_by_block = np.array(worst, np.uint64)
     sure_by_block.flags.writeable = False

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError, SfumatoError
+from sfumato.core.law import SPARSE_KIND, Law, make_law
 from sfumato.core.noise.entropy import BitSource, KeyStream, draw_word
-from sfumato.core.noise.laws import Law, exp_bounds, make_law
 from sfumato.core.noise.samplers import add_noise, discrete_laplace
+from sfumato.core.noise.thresholds import exp_bounds
 
 if TYPE_CHECKING:
     from sfumato.core.exact import ExactLike
@@ -45,12 +46,12 @@ def add_sparse_noise(
     >>> add_sparse_noise(np.array([5]), np.array([900]), size=2**60, scale=1, threshold=500)[0]
     array([5])
     """
-    law = make_law("laplace", scale)
+    law = make_law(SPARSE_KIND, scale)
     if not 1 <= size <= LARGEST_DOMAIN or threshold < 1:
         raise RecipeError("noise on occupied cells needs 1 to 2^63 - 1 cells and a threshold of at least 1")
     if cells.size and not (cells[0] >= 0 and cells[-1] < size and (cells[1:] > cells[:-1]).all()):
         raise RecipeError("occupied cells must ascend within the histogram")
-    noisy = add_noise(values, kind="laplace", scale=scale)
+    noisy = add_noise(values, kind=SPARSE_KIND, scale=scale)
     kept = noisy >= threshold
     passing = draw_passing(law, threshold, size=size, source=KeyStream())
     # An occupied cell has noise of its own.

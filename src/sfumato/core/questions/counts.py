@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from sfumato.core.cost.cost import sqrt_up
 from sfumato.core.cost.curves import histogram_sensitivity
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
+from sfumato.core.law import Norm
 from sfumato.core.questions.gradients import Gradients
 from sfumato.core.questions.moments import Moments
 from sfumato.core.questions.outcomes import Outcomes
@@ -34,8 +35,6 @@ NORM_GRID = 2**20
 
 MOST_CELLS = 2**62
 """A marginal with more cells has cells that no 64-bit number can name."""
-
-Norm = Literal["L1", "L2"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
+from sfumato.core.questions.residuals import freeze
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.core.questions.counts import Norm
+    from sfumato.core.law import Norm
 
 GRADIENT_GRID = 2**20
 """The most that one individual adds, in L2, as a whole number: gradients are counted in parts of the clip."""
@@ -32,6 +33,7 @@ INPUT_GRID = 2**10
 MOST_WEIGHTS = 2**17
 LARGEST_WEIGHT = 2**26  # in units of 1 / WEIGHT_GRID
 _LARGEST_VALUE = 2**20
+_TABLES = "the tables of gradients"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +93,9 @@ class Gradients:
             raise RecipeError("gradients need a table for every input")
         for name in ("places", "values"):
             most = self.layers.inputs - 1 if name == "places" else INPUT_GRID
-            tables = tuple(_whole(each, least=-max(1, most), most=most) for each in getattr(self, name))
+            tables = tuple(
+                freeze(each, _TABLES, least=-max(1, most), most=most) for each in getattr(self, name)
+            )
             object.__setattr__(self, name, tables)
         if any(one.size != two.size for one, two in zip(self.places, self.values, strict=True)):
             raise RecipeError("gradients need a value for every code of an input")
@@ -99,8 +103,8 @@ class Gradients:
             raise RecipeError("the place of an input is -1 or one of its numbers")
         most = self.layers.outputs - 1 if self.classes else _LARGEST_VALUE
         least = 0 if self.classes else -_LARGEST_VALUE
-        object.__setattr__(self, "targets", _whole(self.targets, least=least, most=most))
-        weights = _whole(self.weights, least=-LARGEST_WEIGHT, most=LARGEST_WEIGHT)
+        object.__setattr__(self, "targets", freeze(self.targets, _TABLES, least=least, most=most))
+        weights = freeze(self.weights, _TABLES, most=LARGEST_WEIGHT)
         object.__setattr__(self, "weights", weights)
         if weights.size != self.layers.weights or weights.size > MOST_WEIGHTS:
             raise RecipeError(f"a network has a weight for every pair of units, {MOST_WEIGHTS:,} at most")
@@ -145,14 +149,3 @@ class Gradients:
                 "sha256": content.hexdigest(),
             }
         }
-
-
-def _whole(given: object, *, least: int, most: int) -> NDArray[np.int64]:
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
-        raise RecipeError("the tables of gradients must hold whole numbers")
-    array = array.astype(np.int64)  # a copy: what was given may still be written to
-    if not least <= int(array.min()) <= int(array.max()) <= most:
-        raise RecipeError(f"the tables of gradients must hold numbers from {least:,} to {most:,}")
-    array.flags.writeable = False
-    return array

@@ -7,17 +7,17 @@ description alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.cost.cost import Cost
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import NORMAL_95, parse_positive
+from sfumato.core.exact import parse_positive
+from sfumato.core.law import MAX_SCALE, SPARSE_KIND, Kind, Law
 from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
 from sfumato.core.questions.counts import (
     CappedMarginal,
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from sfumato.core.facts.part import Part
     from sfumato.core.facts.table import Table
 
-NoiseKind = Literal["laplace", "gaussian"]
-
-LARGEST_SCALE = 2**50
-
 # Beyond so many scales the chance to pass a threshold takes too many bits to be certified.
 MOST_SCALES = 5000
 
@@ -58,15 +54,13 @@ class Request:
 
     name: str
     counted: Counted
-    noise: NoiseKind
+    noise: Kind
     scale: Fraction
     threshold: int | None = None
     part: Part | None = None
 
     def __post_init__(self) -> None:
-        if self.noise not in ("laplace", "gaussian"):
-            raise RecipeError(f"request {self.name!r}: unknown noise {self.noise!r}")
-        if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > LARGEST_SCALE:
+        if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > MAX_SCALE:
             raise RecipeError(
                 f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
             )
@@ -75,7 +69,7 @@ class Request:
         sums = not isinstance(self.counted, ClippedMarginal | Moments | Gradients | RunningSums) and (
             queries is None or queries.is_partition
         )
-        if not sums and self.noise != "gaussian":
+        if not sums and self.law.norm != "L2":
             raise RecipeError(
                 f"request {self.name!r}: norms, moments, gradients, series, and queries other than sums of "
                 "different cells, are bounded in L2, so their noise is gaussian"
@@ -88,14 +82,19 @@ class Request:
             self._check_threshold(self.threshold)
 
     def _check_threshold(self, threshold: int) -> None:
-        if self.noise != "laplace":
-            raise RecipeError(f"request {self.name!r}: a threshold needs laplace noise")
-        if not isinstance(threshold, int) or not 1 <= threshold <= LARGEST_SCALE:
+        if self.noise != SPARSE_KIND:
+            raise RecipeError(f"request {self.name!r}: a threshold needs {SPARSE_KIND} noise")
+        if not isinstance(threshold, int) or not 1 <= threshold <= MAX_SCALE:
             raise RecipeError(f"the threshold of {self.name!r} must be a whole number from 1 to 2^50")
         if threshold > MOST_SCALES * self.scale:
             raise RecipeError(
                 f"{self.name!r}: nothing empty ever passes {MOST_SCALES:,} noise scales; spend or cut less"
             )
+
+    @property
+    def law(self) -> Law:
+        """The law of its noise."""
+        return Law(self.noise, self.scale)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,19 +119,7 @@ class Request:
     @property
     def standard_deviation(self) -> float:
         """The standard deviation of the noise, in units of 1 / grid."""
-        if self.noise == "gaussian":
-            return float(self.scale)
-        # Var = 2q / (1 - q)^2 with q = exp(-1 / scale).
-        return 1 / (math.sqrt(2) * math.sinh(min(350.0, float(1 / (2 * self.scale)))))
-
-    @property
-    def interval(self) -> float:
-        """Half the width of an interval that holds the noise with 95 %, in units of 1 / grid."""
-        if self.noise == "gaussian":
-            return NORMAL_95 * float(self.scale)
-        # The least k with P(|X| > k) = 2 q^(k + 1) / (1 + q) of at most a twentieth.
-        rate = float(1 / self.scale)
-        return max(0, math.ceil(math.log(40 / (1 + math.exp(-rate))) / rate) - 1)
+        return self.law.deviation
 
     def to_record(self) -> dict[str, Any]:
         """The request as a plain record."""
@@ -194,96 +181,16 @@ def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
     return measurement.noisy_values / grid, measurement.request.standard_deviation / grid
 
 
-def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, float] | None:
-    """The noisy total of all counts, and what the total of an empty table stays below with 97.5 %.
-
-    Of the measurements whose answers add up to all that was counted, the one with the least noise of the
-    sum is taken. None if there is no such measurement: queries need not give all cells the same weight.
-    """
-    found = []
-    for measurement in answers:
-        if not isinstance(measurement, Measurement):
-            continue
-        request, values = measurement.request, measurement.noisy_values
-        if isinstance(request.counted, Moments):
-            if request.counted.link is None:  # the first product is 1 for every record
-                counts = (
-                    values[:: request.counted.features] if request.counted.centres is not None else values[:1]
-                )
-                reach = request.interval * math.sqrt(counts.size)
-                found.append((reach / measurement.grid, int(counts.sum(dtype=object)) / measurement.grid))
-            continue
-        weight = _weight_of_cells(request.queries)
-        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients | RunningSums):
-            continue
-        if request.threshold is not None:
-            width = _reach_of_passing(request, table.cells(request.columns))
-        elif values.size == 1:
-            width = request.interval
-        else:
-            width = NORMAL_95 * request.standard_deviation * math.sqrt(values.size)
-        unit = weight * measurement.grid
-        found.append((width / unit, int(values.sum(dtype=object)) / unit))
-    if not found:
-        return None
-    reach, total = min(found)
-    return total, reach
-
-
-def note_total(total: float, reach: float, *, of: str) -> str | None:
-    """What is said of a total that its noise alone may explain; None of any other."""
-    if total > reach:
-        return None
-    return (
-        f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
-        "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
-    )
-
-
-def _reach_of_passing(request: Request, cells: int) -> float:
-    """What the sum of the noise that passes the threshold of `request` in empty cells stays below."""
-    # Noise that passes is the threshold and more, and how much more has a geometric law.
-    step = math.expm1(min(300.0, float(1 / request.scale)))  # its square must not overflow
-    mean = (request.threshold or 0) + 1 / step
-    square = mean**2 + (1 + step) / step**2
-    passing = cells * request.passing
-    return passing * mean + NORMAL_95 * math.sqrt(passing * square)
-
-
-def _weight_of_cells(queries: Queries | None) -> float | None:
-    """The weight of a cell in the sum of all answers, if it is the same for all cells."""
-    if queries is None:
-        return 1.0
-    sums = np.bincount(queries.members, weights=queries.weights, minlength=queries.cells)
-    return float(sums[0]) / queries.grid if sums[0] > 0 and (sums == sums[0]).all() else None
-
-
 def request_sensitivity(table: Table, request: Request) -> Fraction:
     """The most that answers of neighbouring tables differ, in L1 for Laplace noise, in L2 for Gaussian."""
-    return find_sensitivity(table, request.counted, norm="L1" if request.noise == "laplace" else "L2")
-
-
-def request_cost(table: Table, request: Request) -> Cost:
-    """What answering `request` costs an individual of `table`."""
-    sampling = request.counted.sampling if isinstance(request.counted, Gradients) else Fraction(1)
-    return Cost(
-        kind=request.noise if sampling == 1 else "sampled",
-        sampling=sampling,
-        scale=request.scale,
-        sensitivity=request_sensitivity(table, request),
-        norm="L1" if request.noise == "laplace" else "L2",
-        neighbours=table.unit.neighbours,
-        unit=table.unit.name,
-    )
+    return find_sensitivity(table, request.counted, norm=request.law.norm)
 
 
 def ask_cost(table: Table, ask: Ask) -> Cost:
     """What answering `ask` costs an individual of `table`."""
-    if isinstance(ask, Request):
-        return request_cost(table, ask)
-    return Cost(
-        kind="exponential",
-        scale=ask.epsilon,
-        neighbours=table.unit.neighbours,
-        unit=table.unit.name,
-    )
+    whom: dict[str, Any] = {"neighbours": table.unit.neighbours, "unit": table.unit.name}
+    if not isinstance(ask, Request):
+        return Cost(kind="exponential", scale=ask.epsilon, **whom)
+    sampling = ask.counted.sampling if isinstance(ask.counted, Gradients) else Fraction(1)
+    kind, sensitivity = ask.noise if sampling == 1 else "sampled", request_sensitivity(table, ask)
+    return Cost(kind=kind, scale=ask.scale, sensitivity=sensitivity, sampling=sampling, **whom)

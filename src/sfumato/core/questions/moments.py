@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.cost import sqrt_up
 from sfumato.core.errors import RecipeError
+from sfumato.core.questions.residuals import freeze
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.core.questions.counts import Norm
+    from sfumato.core.law import Norm
 
 SCORE_GRID = 2**10
 """Features are whole multiples of 1 / SCORE_GRID, from -1 to 1."""
@@ -38,6 +39,7 @@ MOST_FEATURES = 1000
 MOST_CENTRES = 1024
 _MOST_OFFSET = 2**40
 _MOST_LEVELS = 2**20
+_TABLES = "the tables of moments"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,9 +57,9 @@ class LinkWeights:
     shift: int
 
     def __post_init__(self) -> None:
-        offsets = tuple(_whole(each, dimensions=1, most=_MOST_OFFSET) for each in self.offsets)
-        weights = _whole(self.weights, dimensions=2, most=LARGEST_WEIGHT)
-        branches = _whole(self.branches, dimensions=1, most=_MOST_OFFSET)
+        offsets = tuple(freeze(each, _TABLES, most=_MOST_OFFSET) for each in self.offsets)
+        weights = freeze(self.weights, _TABLES, dimensions=2, most=LARGEST_WEIGHT)
+        branches = freeze(self.branches, _TABLES, most=_MOST_OFFSET)
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "branches", branches)
@@ -108,7 +110,7 @@ class Moments:
             raise RecipeError("moments need at least one column and none twice")
         if self.order not in (1, 2):
             raise RecipeError("moments are of order 1 or 2")
-        scores = tuple(_whole(each, dimensions=2, most=SCORE_GRID) for each in self.scores)
+        scores = tuple(freeze(each, _TABLES, dimensions=2, most=SCORE_GRID) for each in self.scores)
         object.__setattr__(self, "scores", scores)
         if len(scores) != len(self.columns) or not all(each.shape[0] for each in scores):
             raise RecipeError("moments need a table of features for every column")
@@ -124,7 +126,7 @@ class Moments:
             if self.order == 2 and self.link.largest > LARGEST_CURVATURE:
                 raise RecipeError(f"a link weighs products by at most {LARGEST_CURVATURE:,}")
         if self.centres is not None:
-            centres = _whole(self.centres, dimensions=2, most=SCORE_GRID)
+            centres = freeze(self.centres, _TABLES, dimensions=2, most=SCORE_GRID)
             object.__setattr__(self, "centres", centres)
             if self.order != 1 or self.link is not None or not 1 <= centres.shape[0] <= MOST_CENTRES:
                 raise RecipeError(f"up to {MOST_CENTRES:,} centres go with moments of order 1 and no link")
@@ -223,14 +225,3 @@ def _list_pairs(scores: tuple[NDArray[np.int64], ...], order: int) -> tuple[tupl
             left_out.update((first + one, first + other) for other in others.tolist())
     pairs = ((one, other) for one in range(features) for other in range(one, features))
     return tuple(pair for pair in pairs if pair not in left_out)
-
-
-def _whole(given: object, *, dimensions: int, most: int) -> NDArray[np.int64]:
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu" or array.ndim != dimensions:
-        raise RecipeError("the tables of moments must hold whole numbers")
-    array = array.astype(np.int64)  # a copy: what was given may still be written to
-    if array.size and not -most <= int(array.min()) <= int(array.max()) <= most:
-        raise RecipeError(f"the tables of moments must hold numbers up to {most:,}")
-    array.flags.writeable = False
-    return array

@@ -20,7 +20,8 @@ from sfumato.core.questions.residuals import MOST_TERMS, Link, Term, freeze
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.core.questions.counts import Norm, Queries
+    from sfumato.core.law import Norm
+    from sfumato.core.questions.counts import Queries
 
 CONFIDENCE = 2**12
 """Where several scores compete, the share of the largest is in units of 1 / CONFIDENCE."""

@@ -19,7 +19,8 @@ from sfumato.core.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.core.questions.counts import Norm, Queries
+    from sfumato.core.law import Norm
+    from sfumato.core.questions.counts import Queries
 
 MOST_TERMS = 4096
 LARGEST_CLIP = 2**20
@@ -151,13 +152,21 @@ class Residuals:
             raise RecipeError(f"residuals are added up over at most {_LARGEST_TERM:,} cells")
 
 
-def freeze(values: NDArray[np.int64], what: str) -> NDArray[np.int64]:
-    """A copy of whole numbers that nobody can write to."""
+def freeze(
+    values: object,
+    what: str,
+    *,
+    dimensions: int = 1,
+    least: int | None = None,
+    most: int = _LARGEST_SCORE,
+) -> NDArray[np.int64]:
+    """Returns a copy of whole numbers from `least`, without one -most, to `most` that nobody can write to."""
     given = np.asarray(values)
-    if given.dtype.kind not in "iu" or given.ndim != 1 or not given.size:
+    if given.dtype.kind not in "iu" or given.ndim != dimensions or not (given.size or dimensions > 1):
         raise RecipeError(f"{what} must be whole numbers")
     array = given.astype(np.int64)  # a copy: what was given may still be written to
-    if max(-int(array.min()), int(array.max())) > _LARGEST_SCORE:
-        raise RecipeError(f"{what} exceed 2^40")
+    least = -most if least is None else least
+    if array.size and not least <= int(array.min()) <= int(array.max()) <= most:
+        raise RecipeError(f"{what} must lie from {least:,} to {most:,}")
     array.flags.writeable = False
     return array

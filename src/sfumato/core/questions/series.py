@@ -13,6 +13,7 @@ from sfumato.core.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
+    from sfumato.core.law import Norm
 
 MOST_PERIODS = 10_000
 SERIES_GRID = 2**20
@@ -71,7 +72,7 @@ class RunningSums:
         """The number of answers."""
         return self.periods * self.cells(table)
 
-    def contribution(self, table: Table, norm: Literal["L1", "L2"]) -> Fraction:
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds to all sums of the horizon, in units of 1 / grid."""
         if norm == "L1":
             raise RecipeError("sums over periods are bounded in L2 only")

@@ -15,12 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.exact import NORMAL_95
-
 Floats = NDArray[np.float64]
-
-REACH = {"laplace": 2.1184, "gaussian": NORMAL_95}
-"""95 % of one number with this noise, in standard deviations; of sums of several it is no more."""
 
 _MOST_BRANCHES = 64
 

@@ -50,7 +50,7 @@ class Source:
     @property
     def has_laplace(self) -> bool:
         """Whether some of the noise has the tails of Laplace's."""
-        return any(each.noise == "laplace" for each in self.requests)
+        return not all(each.law.shape.normal for each in self.requests)
 
     def shape(self, columns: Columns, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The numbers of values of `columns`, of which the whole domains have `sizes`."""

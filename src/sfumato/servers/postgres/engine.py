@@ -31,13 +31,13 @@ from sfumato.core.engine.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.core.engine.counts import Ask, Beside, collect_cells, counted_query, render
+from sfumato.core.engine.counts import Ask, Beside, render
 from sfumato.core.engine.encode import quote_name
 from sfumato.core.engine.parts import encoded_columns
 from sfumato.core.engine.source import Stored, describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
 from sfumato.core.facts.table import check_location, public_location
-from sfumato.servers.engine import ServerEngine
+from sfumato.servers.engine import ServerEngine, collect_cells, counted_query
 from sfumato.servers.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
 from sfumato.servers.postgres.push import BeyondKept, PostgresWords, ask_beside, with_beyond
 from sfumato.servers.push.plan import (

@@ -31,9 +31,9 @@ from sfumato.core.engine.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.core.engine.counts import Ask, Beside, bounded_query, collect_cells, number_table, render
+from sfumato.core.engine.counts import Ask, Beside, bounded_query, number_table, render
 from sfumato.core.engine.parts import encoded_columns
-from sfumato.servers.engine import ServerEngine
+from sfumato.servers.engine import ServerEngine, collect_cells
 from sfumato.servers.push.plan import (
     add_aggregates,
     aggregate_queries,

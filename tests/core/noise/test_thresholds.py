@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import SfumatoError
-from sfumato.core.noise import laws
-from sfumato.core.noise.laws import Law, build_table, build_thresholds, exp_bounds, loss_floor
+from sfumato.core.law import Law
+from sfumato.core.noise import thresholds
+from sfumato.core.noise.thresholds import build_table, build_thresholds, exp_bounds, loss_floor
 
 positive = st.fractions(min_value=0, max_value=400).filter(bool)
 
@@ -141,9 +142,9 @@ def test_tables_are_read_only_and_shared():
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_too_little_precision_is_noticed_not_used(kind, monkeypatch):
     law = Law(kind, Fraction(37))
-    expected = laws._thresholds(law, folded=True, bits=63)
-    monkeypatch.setattr(laws, "_GUARDS", (8, 12, 200))
-    assert laws._thresholds(law, folded=True, bits=63) == expected
-    monkeypatch.setattr(laws, "_GUARDS", (8, 12))
+    expected = thresholds._thresholds(law, folded=True, bits=63)
+    monkeypatch.setattr(thresholds, "_GUARDS", (8, 12, 200))
+    assert thresholds._thresholds(law, folded=True, bits=63) == expected
+    monkeypatch.setattr(thresholds, "_GUARDS", (8, 12))
     with pytest.raises(SfumatoError, match="cannot be certified"):
-        laws._thresholds(law, folded=True, bits=63)
+        thresholds._thresholds(law, folded=True, bits=63)

@@ -1,4 +1,4 @@
-"""The two laws of noise, described exactly, and certified numbers to draw them with.
+"""Certified numbers to draw the laws of noise with.
 
 A magnitude is drawn by comparing random bits with thresholds: the floors of 2^bits times the cumulative
 probabilities. They are found in whole numbers with proved errors, and at more digits wherever an error leaves
@@ -7,68 +7,24 @@ one open (docs/proofs/noise.md, section 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
-from typing import Final, Literal, get_args
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.errors import RecipeError, SfumatoError
-from sfumato.core.exact import parse_positive
-
-Kind = Literal["laplace", "gaussian"]
-
-MAX_SCALE: Final = 1 << 50
-"""Above it a draw, or a count plus a draw, could leave the 64-bit integers in earnest."""
+from sfumato.core.errors import SfumatoError
+from sfumato.core.law import Kind, Law
 
 WORD_BITS: Final = 63
 """A 64-bit word less its sign."""
 
 _GUARDS: Final = (96, 192, 384, 768, 1536)
 _SMALL_TABLE: Final = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """A law on the integers, symmetric about zero, with weight exp(-exponent(|x|)) at x.
-
-    `scale` is the b of the discrete Laplace law, exponent k / b, or the sigma of the discrete
-    Gaussian law, exponent k^2 / (2 sigma^2).
-
-    >>> Law("gaussian", Fraction(20)).exponent(10)
-    Fraction(1, 8)
-    """
-
-    kind: Kind
-    scale: Fraction
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise RecipeError(f"the kind of noise must be 'laplace' or 'gaussian', got {self.kind!r}")
-        name = _scale_name(self.kind)
-        if parse_positive(self.scale, name=name) > MAX_SCALE:
-            raise RecipeError(
-                f"{name} must be at most 2^50 = {MAX_SCALE} so that noise fits 64-bit integers; "
-                f"measure in a larger unit"
-            )
-
-    def exponent(self, magnitude: int) -> Fraction:
-        """How far, in nats, the weight of `magnitude` lies below the weight of zero."""
-        if self.kind == "laplace":
-            return magnitude / self.scale
-        return Fraction(magnitude * magnitude) / (2 * self.scale * self.scale)
-
-
-def make_law(kind: Kind, scale: object) -> Law:
-    """The law of this kind, its scale read exactly from a number or from text.
-
-    >>> make_law("laplace", "0.1")
-    Law(kind='laplace', scale=Fraction(1, 10))
-    """
-    return Law(kind, parse_positive(scale, name=_scale_name(kind)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +120,7 @@ def loss_floor(exponent: Fraction, bits: int) -> int:
 
 
 def _thresholds(law: Law, *, folded: bool, bits: int) -> list[int]:
-    build = _laplace_thresholds if law.kind == "laplace" else _gaussian_thresholds
+    build = _BUILDERS[law.kind]
     for guard in _GUARDS:
         thresholds = build(law.exponent(1), folded=folded, bits=bits, guard=guard)
         if thresholds is not None:
@@ -266,5 +222,7 @@ def _exp_series(argument: int, work: int) -> tuple[int, int]:
     raise AssertionError  # pragma: no cover - the terms shrink to zero
 
 
-def _scale_name(kind: Kind) -> str:
-    return "sigma" if kind == "gaussian" else "scale"
+_BUILDERS: Final[dict[Kind, Callable[..., list[int] | None]]] = {
+    "laplace": _laplace_thresholds,
+    "gaussian": _gaussian_thresholds,
+}

@@ -14,7 +14,8 @@ import sfumato as sf
 from helpers.projects import project_text
 from sfumato.cli import main
 from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
-from sfumato.core.questions.measurement import Measurement, Request, note_total, total_in_records
+from sfumato.core.questions.measurement import Measurement, Request
+from sfumato.inference.total import note_total, total_in_records
 from sfumato.release.certificate import pack_json
 
 PROJECT = project_text(
