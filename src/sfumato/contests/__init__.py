@@ -1,0 +1,18 @@
+"""Contest packs as published or simulated, the entries that answer them, and the official scores."""
+
+from sfumato.contests.entries import ENTRIES, Submission, run_entry
+from sfumato.contests.packs import CONTESTS, Pack, read_pack
+from sfumato.contests.scores import Score, score_pack
+from sfumato.contests.simulate import make_pack
+
+__all__ = [
+    "CONTESTS",
+    "ENTRIES",
+    "Pack",
+    "Score",
+    "Submission",
+    "make_pack",
+    "read_pack",
+    "run_entry",
+    "score_pack",
+]

@@ -1,0 +1,438 @@
+"""Entries: what a document describes, sound where it is not, from the records of a pack to a submission.
+
+Every epsilon of a pack is a release with a certificate of its own, charged to one ledger of the entry or
+to one each. An entry `as_written` adds the noise of its document and is charged what that truly costs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfumato.contests.packs import COUNTED, Contest, Pack
+from sfumato.core.cost.curves import mu_to_epsilon
+from sfumato.core.errors import SchemaError
+from sfumato.core.exact import format_exact, round_up
+from sfumato.core.facts.column import OTHER
+from sfumato.core.files import check_file, check_parent, write_file
+from sfumato.tables.contents import table_to_csv
+
+if TYPE_CHECKING:
+    from sfumato.core.facts.contest import Run
+    from sfumato.core.facts.table import Bounding, Table
+    from sfumato.recipes.base import Recipe
+    from sfumato.release.release import Release
+
+Entry = Literal["nmd", "syncity", "adaptive-granularity", "gardn999", "best"]
+ENTRIES: tuple[Entry, ...] = get_args(Entry)
+Ledgers = Literal["one", "each"]
+
+_CONTEST: Mapping[Entry, Contest] = {
+    "nmd": "sprint1",
+    "syncity": "sprint1",
+    "adaptive-granularity": "sprint3",
+    "gardn999": "match3",
+}
+
+# The headings of each document, for those of our write-up that say the same.
+_HEADINGS: Mapping[Entry, Mapping[str, str]] = {
+    "nmd": {
+        "Main idea": "Main Idea",
+        "Pre-processing": "Pre-processing",
+        "Privatisation and proof": "Privatization and Privacy Proof",
+        "Post-processing": "Post-processing",
+    },
+    "syncity": {
+        "Main idea": "1 Main Idea",
+        "Pre-processing": "2 Pre-processing",
+        "Privatisation and proof": "3 Privatization",
+        "Post-processing": "4 Post-processing",
+    },
+    "adaptive-granularity": {
+        "Main idea": "High Level Description",
+        "Pre-processing": "Detailed Description of the Algorithm",
+        "Privatisation and proof": "Noise calibration and proof of privacy",
+        "Post-processing": "Post-processing",
+    },
+    "gardn999": {
+        "Main idea": "Introduction",
+        "Pre-processing": "Pre-processing",
+        "Privatisation and proof": "Privatization and Privacy Proof",
+        "Post-processing": "Post-processing",
+    },
+    "best": {},
+}
+
+# Adaptive Granularity: what the seven outer marginals have beside area and shift, and the copied pair.
+_PLACE = ("pickup_community_area", "shift")
+_OUTER = (
+    ("fare", "trip_total"),
+    ("trip_total", "trip_seconds"),
+    ("dropoff_community_area", "fare"),
+    ("payment_type", "trip_total"),
+    ("fare", "trip_miles"),
+    ("company_id",),
+    ("tips", "trip_total"),
+)
+_COPIED = {"columns": ["pickup_community_area", "dropoff_community_area"], "times": 7}
+_MARGINALS = 66
+# Ours at a small epsilon: marginals of area with two others, and fewer of area with shift.
+_SMALL_COPIES = (
+    {**_COPIED, "times": 4},
+    {"columns": ["pickup_community_area"], "times": 2},
+    {"columns": list(_PLACE), "times": 1},
+)
+_LARGE_EPSILON = 3
+_CLIPPED = Fraction(3, 4)  # 150 of 200 records, at epsilon 1
+
+# 39 groups of 98 fields, and the size of what was handed in.
+_GROUPED = Fraction(39, 98)
+_MOST_GROUP = 10**7
+ROWS_1940 = 800_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What an entry hands in: its files by name, and a release with its certificate for every epsilon."""
+
+    contest: Contest
+    entry: Entry
+    folder: Path
+    files: Mapping[str, bytes]
+    releases: tuple[Release, ...]
+    charged: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One epsilon of an entry: what it asks of which table, and what that costs."""
+
+    run: Run
+    table: Table
+    recipe: Recipe
+    epsilon: Fraction
+    delta: Fraction
+
+
+def run_entry(
+    pack: Pack,
+    entry: Entry,
+    *,
+    out: Path | str | None = None,
+    ledger: Ledgers = "one",
+    as_written: bool = False,
+    rows: int | None = None,
+    seed: int = 0,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Submission:
+    """Runs `entry` on `pack` and returns its submission, written to `out`, by default a folder in the pack.
+
+    `ledger` says whether one ledger pays for every epsilon or one each. With `as_written` the noise is
+    that of the document, at the epsilon that it truly has. `rows` is how many rows a census entry hands in.
+
+    Privacy: each epsilon is a release by a recipe, charged before a record is read; what two entries
+    release of the same people adds up.
+    """
+    from sfumato.curator import Curator
+
+    if _CONTEST.get(entry, pack.contest) != pack.contest:
+        raise SchemaError(
+            f"{entry} is an entry of {_CONTEST[entry]}, and the pack is one of {pack.contest}; "
+            f"entries for it: {', '.join(list_entries(pack.contest))}"
+        )
+    folder = Path(out) if out is not None else pack.folder / (entry + ("-as-written" if as_written else ""))
+    tasks = _list_tasks(pack, entry, as_written=as_written, rows=rows, seed=seed)
+    check_parent(folder)
+    if folder.exists():
+        for name in _name_files(pack):
+            check_file(folder / name, force=force)
+    budget = (sum(each.epsilon for each in tasks), sum(each.delta for each in tasks))
+    releases = []
+    folder.mkdir(exist_ok=True)
+    for each in tasks:
+        label = format_exact(each.run.epsilon)
+        progress(f"epsilon {label}")
+        epsilon, delta = budget if ledger == "one" else (each.epsilon, each.delta)
+        kept = folder / ("ledger.db" if ledger == "one" else f"ledger-{label}.db")
+        project = pack.make_project(
+            each.table, epsilon=Fraction(epsilon), delta=Fraction(delta), ledger=kept.resolve()
+        )
+        place = folder / f"epsilon-{label}"
+        releases.append(
+            Curator(project).release(
+                each.recipe,
+                epsilon=each.epsilon,
+                delta=each.delta,
+                out=place,
+                force=force or place.exists(),
+                progress=progress,
+            )
+        )
+    progress("writing the submission")
+    files = dict(zip(_name_files(pack), _format_files(pack, releases), strict=True))
+    files["writeup.md"] = _retitle(entry, pack, releases)
+    for name, content in files.items():
+        write_file(folder / name, content, force=True)
+    return Submission(
+        contest=pack.contest,
+        entry=entry,
+        folder=folder,
+        files=files,
+        releases=tuple(releases),
+        charged=tuple(format_exact(each.epsilon) for each in tasks),
+        notes=tuple(_list_notes(pack, entry, tasks, ledger=ledger, as_written=as_written)),
+    )
+
+
+def list_entries(contest: Contest) -> tuple[Entry, ...]:
+    """The entries for a contest.
+
+    >>> list_entries("match3")
+    ('gardn999', 'best')
+    """
+    return tuple(each for each in ENTRIES if _CONTEST.get(each, contest) == contest)
+
+
+def _list_tasks(pack: Pack, entry: Entry, *, as_written: bool, rows: int | None, seed: int) -> list[_Task]:
+    """What the entry asks at every epsilon of the pack."""
+    if rows is not None and pack.contest != "match3":
+        raise SchemaError(f"rows is for entries of match3; {pack.contest} fixes what is handed in")
+    match pack.contest:
+        case "sprint1":
+            return [_plan_counts(pack, entry, run, as_written=as_written, seed=seed) for run in pack.runs]
+        case "sprint3":
+            return [_plan_trips(pack, entry, run, as_written=as_written, seed=seed) for run in pack.runs]
+        case "match3":
+            return _plan_census(pack, entry, rows=rows or ROWS_1940, seed=seed)
+
+
+def _plan_counts(pack: Pack, entry: Entry, run: Run, *, as_written: bool, seed: int) -> _Task:
+    from sfumato.recipes import CellCounts, Map, UserCounts
+
+    table, epsilon = pack.describe_table(run), run.epsilon
+    public = None if pack.public is None else str(pack.public)
+    recipe: Recipe
+    match entry:
+        case "nmd":
+            recipe = CellCounts(table=table.name, by=COUNTED, noise="laplace")
+        case "syncity":
+            public = str(pack.require_public(need="syncity asks what occurs in"))
+            recipe = UserCounts(
+                table=table.name,
+                by=COUNTED,
+                noise="laplace",
+                times=(1, 2),
+                public=public,
+                period="period",
+                reach=3,
+            )
+            if as_written:
+                # Noise of scale 1 / epsilon, and one person is counted in as many cells as it has records.
+                epsilon *= run.max_records
+        case _:
+            recipe = Map(table=table.name, by=COUNTED, public=public, seed=seed)
+    return _Task(run, table, recipe, epsilon, Fraction(0))
+
+
+def _plan_trips(pack: Pack, entry: Entry, run: Run, *, as_written: bool, seed: int) -> _Task:
+    from sfumato.recipes import AdaptiveGrid
+
+    bounding: Bounding = "weight"
+    outer = [[*_PLACE, *each] for each in _OUTER]
+    if entry == "adaptive-granularity":
+        large = run.epsilon > _LARGE_EPSILON
+        bound = run.max_records if large else max(1, int(run.max_records * _CLIPPED))
+        public = pack.require_public(need="adaptive-granularity takes taxi ids from")
+        recipe = AdaptiveGrid(
+            table="records",
+            outer=outer,
+            copies=[_COPIED],
+            public=str(public),
+            identifiers=["shift", "company_id"],
+            seed=seed,
+        )
+        table = pack.describe_table(run, bound=bound, bounding=bounding)
+        epsilon = _epsilon_as_written(run, bound=bound) if as_written else run.epsilon
+        return _Task(run, table, recipe, epsilon, run.delta)
+    options: dict[str, Any] = {"outer": outer, "copies": [_COPIED]}
+    if run.epsilon <= _LARGE_EPSILON:
+        small = [[_PLACE[0], *each] for each in _OUTER]
+        options = {"outer": [list(_PLACE), *small], "copies": _SMALL_COPIES, "quantile": Fraction(1, 2)}
+    recipe = AdaptiveGrid(
+        table="records",
+        norms="auto",
+        credible=_PLACE,
+        identifiers={"column": "shift", "values": 2},
+        public=None if pack.public is None else str(pack.public),
+        seed=seed,
+        **options,
+    )
+    return _Task(run, pack.describe_table(run, bounding=bounding), recipe, run.epsilon, run.delta)
+
+
+def _epsilon_as_written(run: Run, *, bound: int) -> Fraction:
+    """The epsilon of the document's noise, which it calibrates by the first conversion of zCDP.
+
+    That solves epsilon = rho + 2 sqrt(rho log(1/delta)); exact accounting needs less noise.
+    """
+    sigma = noise_as_written(run.epsilon, run.delta, bound=bound)
+    mu = math.sqrt(_MARGINALS) * bound / sigma
+    return round_up(Fraction(mu_to_epsilon(Fraction(mu), run.delta)), places=4)
+
+
+def noise_as_written(epsilon: Fraction, delta: Fraction, *, bound: int) -> float:
+    """The Gaussian noise that Adaptive Granularity adds to each of its 66 marginals.
+
+    >>> round(noise_as_written(Fraction(1), Fraction(25, 10**6), bound=150), 2)
+    5739.36
+    """
+    log = math.log(1 / delta)
+    rho = (math.sqrt(log + float(epsilon)) - math.sqrt(log)) ** 2
+    return bound * math.sqrt(_MARGINALS / (2 * rho))
+
+
+def _plan_census(pack: Pack, entry: Entry, *, rows: int, seed: int) -> list[_Task]:
+    from sfumato.recipes import FieldGroups
+    from sfumato.recipes.grouping import encode_described, find_groups, read_columns
+
+    public = read_columns(pack.require_public(need=f"{entry} groups fields by"))
+
+    def plan(run: Run) -> _Task:
+        table: Table = pack.describe_table(run)
+        known = encode_described(public, table)
+        if entry == "gardn999":
+            groups = group_fields(known.codes, known.sizes)
+        else:
+            found = find_groups(known.codes, known.sizes, epsilon=float(run.epsilon))
+            groups = [each.columns for each in found.groups]
+        joined = [list(group) for group in groups if len(group) > 1]
+        recipe = FieldGroups(table=table.name, groups=joined, rows=rows, noise="laplace", seed=seed)
+        return _Task(run, table, recipe, run.epsilon, Fraction(0))
+
+    if entry != "gardn999":
+        return [plan(run) for run in pack.runs]
+    first = plan(pack.runs[0])
+    return [replace(first, run=run, epsilon=run.epsilon) for run in pack.runs]
+
+
+def group_fields(codes: Mapping[str, Any], sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """The fields of a public table in 39 groups of 98 fields: the most associated are joined first.
+
+    Two groups are as associated as the least of their pairs, and none gets more than 10^7 bins.
+    """
+    from sfumato.recipes.grouping import make_partition, measure_association
+
+    names = list(codes)
+    links = measure_association([make_partition(np.asarray(codes[name])) for name in names])
+    groups = [[place] for place in range(len(names))]
+    bins = [int(sizes[name]) for name in names]
+    np.fill_diagonal(links, -1.0)
+    wanted = max(1, math.ceil(_GROUPED * len(names)))
+    while len(groups) > wanted:
+        first, second = sorted(divmod(int(np.argmax(links)), len(groups)))
+        if links[first, second] < 0:
+            break
+        if bins[first] * bins[second] > _MOST_GROUP:
+            links[first, second] = links[second, first] = -1.0
+            continue
+        least = np.minimum(links[first], links[second])
+        links[first], links[:, first] = least, least
+        links[first, first] = -1.0
+        links = np.delete(np.delete(links, second, axis=0), second, axis=1)
+        bins[first] *= bins.pop(second)
+        groups[first] += groups.pop(second)
+    return [tuple(names[place] for place in sorted(group)) for group in groups]
+
+
+def _name_files(pack: Pack) -> list[str]:
+    if pack.contest != "match3":
+        return ["submission.csv"]
+    return [f"submission-{format_exact(run.epsilon)}.csv" for run in pack.runs]
+
+
+def _format_files(pack: Pack, releases: Sequence[Release]) -> list[bytes]:
+    """The files of a submission, in the contest's layout."""
+    if pack.contest == "sprint1":
+        return [_format_counts(pack, releases)]
+    tables = [_format_rows(pack, release.table) for release in releases]
+    if pack.contest == "match3":
+        return [table_to_csv(each.select(pack.header), bare_names=True) for each in tables]
+    labelled = [
+        each.append_column("epsilon", pa.array([float(run.epsilon)] * each.num_rows))
+        for run, each in zip(pack.runs, tables, strict=True)
+    ]
+    return [table_to_csv(pa.concat_tables(labelled).select(pack.header), bare_names=True)]
+
+
+def _format_counts(pack: Pack, releases: Sequence[Release]) -> bytes:
+    """A line per epsilon, neighbourhood and month, with a count per kind."""
+    neighbourhoods, periods, kinds = (pack.columns[name].labels for name in COUNTED)
+    order = [[str(kind) for kind in kinds].index(name) for name in pack.header[4:]]
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(pack.header)
+    for run, release in zip(pack.runs, releases, strict=True):
+        counts = release.table["count"].to_numpy().reshape(len(neighbourhoods), len(periods), len(kinds))
+        for neighbourhood, block in zip(neighbourhoods, counts[..., order].tolist(), strict=True):
+            for period, row in zip(periods, block, strict=True):
+                year, month = str(period).rsplit("-", 1)
+                writer.writerow([float(run.epsilon), neighbourhood, year, month, *row])
+    return sink.getvalue().encode()
+
+
+def _format_rows(pack: Pack, table: pa.Table) -> pa.Table:
+    """The rows with whole numbers only; what is in no bin becomes the field's largest code."""
+    for name, column in pack.columns.items():
+        if column.outside == OTHER:
+            assert column.domain is not None
+            values = table[name].cast(pa.string())
+            known = pc.if_else(pc.equal(values, OTHER), str(column.domain.labels[-1]), values)
+            table = table.set_column(table.schema.get_field_index(name), name, known.cast(pa.int64()))
+    return table
+
+
+def _retitle(entry: Entry, pack: Pack, releases: Sequence[Release]) -> bytes:
+    """The write-ups of all epsilons under the document's own headings."""
+    parts = []
+    for run, release in zip(pack.runs, releases, strict=True):
+        text = release.files["writeup.md"].decode()
+        for ours, theirs in _HEADINGS[entry].items():
+            text = text.replace(f"\n## {ours}\n", f"\n## {theirs}\n")
+        first, rest = text.split("\n", 1)
+        parts.append(f"{first}, epsilon {format_exact(run.epsilon)} of the pack\n{rest}")
+    return "\n".join(parts).encode()
+
+
+def _list_notes(
+    pack: Pack, entry: Entry, tasks: Sequence[_Task], *, ledger: Ledgers, as_written: bool
+) -> list[str]:
+    """What must be known of the submission as a whole."""
+    epsilons = [format_exact(each.epsilon) for each in tasks]
+    total = format_exact(sum((each.epsilon for each in tasks), Fraction(0)))
+    notes = [
+        f"one ledger holds every epsilon: {' + '.join(epsilons)} = {total} for those in the records"
+        if ledger == "one"
+        else f"each epsilon has a ledger of its own; published together they cost {total}"
+    ]
+    if as_written and entry == "syncity":
+        most = pack.runs[0].max_records
+        notes.append(f"noise as the document adds it protects a person {most} times less than it says")
+    elif as_written and entry == "adaptive-granularity":
+        notes.append("noise as the document adds it is more than its epsilon asks for")
+    elif as_written:
+        notes.append("as written and sound are the same noise here")
+    if entry == "gardn999":
+        notes.append("all domains are public; the document reads five of them from the private records")
+    return notes
