@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-rest test-all coverage mutants engines clients check reference site publish versions audit bench clean
+.PHONY: demo documents test test-rest test-all coverage mutants engines clients check reference site publish versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -27,6 +27,20 @@ coverage: .venv/ready
 # Faults of what the guarantee rests on, planted one by one in a copy of the source: two tests must notice each.
 mutants: .venv/ready
 	$(BIN)/python tests/mutants/plant.py
+
+# The five documents end to end: packs simulated, entries run as written, sound and best, scored on one page; and
+# every example of the lecture.
+documents: .venv/ready
+	rm -rf documents && mkdir documents
+	$(BIN)/sfumato contest make sprint1 documents/city
+	$(BIN)/sfumato contest make sprint3 documents/taxis
+	$(BIN)/sfumato contest make match3 documents/census
+	for entry in nmd syncity "syncity --as-written" best; do $(BIN)/sfumato contest run $$entry documents/city || exit 1; done
+	for entry in adaptive-granularity "adaptive-granularity --as-written" best; do \
+	  $(BIN)/sfumato contest run $$entry documents/taxis || exit 1; done
+	for entry in gardn999 best; do $(BIN)/sfumato contest run $$entry documents/census --rows 20000 || exit 1; done
+	$(BIN)/sfumato contest score documents/city documents/taxis documents/census --html documents/documents.html
+	$(BIN)/python -m pytest -q tests/docs/test_examples.py -k lecture
 
 # What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
 engines: .venv/engines
@@ -84,7 +98,7 @@ bench: .venv/ready
 	touch .site/ready
 
 clean:
-	rm -rf .venv .venv-clients .site site dist .bench .coverage demo
+	rm -rf .venv .venv-clients .site site dist .bench .coverage demo documents
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

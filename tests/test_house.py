@@ -65,8 +65,8 @@ def room_of(path):
 
 
 def test_only_the_noise_package_draws_randomness():
-    # The simulator invents a city, synthetic rows and samples to compare with are drawn, from public seeds.
-    allowed = {"inference", "metrics", "noise", "demo.py", "sql"}
+    # The simulators invent people, synthetic rows and samples to compare with are drawn, from public seeds.
+    allowed = {"contests", "inference", "metrics", "noise", "demo.py", "sql"}
     for path in SOURCE.rglob("*.py"):
         room = room_of(path)
         names = set(imports_of(path))

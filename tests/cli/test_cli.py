@@ -40,7 +40,8 @@ def test_help_names_every_command_and_each_has_help_and_json():
     text = run("--help").stdout
     for command in COMMANDS:
         assert command in text
-        assert "--json" in run(command, "--help").stdout
+        own = ("contest", "run") if command == "contest" else (command,)
+        assert "--json" in run(*own, "--help").stdout
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", run("--version").stdout)
 
 
@@ -180,53 +181,17 @@ def test_sql_says_what_a_wanted_error_costs_before_it_is_spent(project):
     assert "begins with epsilon 0.01" in done.stderr
 
 
-@pytest.fixture
-def pack(tmp_path):
-    """A small contest pack."""
-    periods = [{"year": 2019, "month": month} for month in (1, 2)]
-    parameters = {
-        "runs": [
-            {"epsilon": epsilon, "delta": 1e-9, "max_records_per_individual": 20} for epsilon in (1.0, 2.0)
-        ],
-        "schema": {
-            "periods": periods,
-            "neighborhood": [{"code": code, "name": f"n{code}"} for code in (0, 1, 2)],
-            "incident_type": [{"code": code, "name": f"i{code}"} for code in (3, 7)],
-        },
-    }
-    (tmp_path / "parameters.json").write_text(json.dumps(parameters))
-    (tmp_path / "submission_format.csv").write_text("epsilon,neighborhood,year,month,7,3\n1.0,0,2019,1,0,0\n")
-    rows = ["year,month,day_of_week,neighborhood,incident_type,sim_resident"]
-    rows += ["2019,2,1,1,7,r1"] * 4000
-    rows += [f"2019,2,1,1,7,p{i}" for i in range(4000)]
-    (tmp_path / "incidents.csv").write_text("\n".join(rows) + "\n")
-    return tmp_path
-
-
-def test_a_contest_pack_becomes_a_submission(pack):
-    run("contest", "sprint1", str(pack))
-    lines = (pack / "submission.csv").read_text().splitlines()
-    assert lines[0] == "epsilon,neighborhood,year,month,7,3"
-    assert len(lines) == 1 + 2 * 3 * 2
-    assert [line.split(",")[0] for line in lines[1:]] == ["1.0"] * 6 + ["2.0"] * 6
-    (cell,) = [line.split(",") for line in lines if line.startswith("2.0,1,2019,2,")]
-    assert abs(int(cell[4]) - 4020) < 300, "one resident counts at most 20 times"
-    run("contest", "sprint1", str(pack), code=1)
-    run("contest", "sprint1", str(pack), "--force")
-
-
-def test_a_submission_that_cannot_be_written_costs_nothing(pack):
-    run("contest", "sprint1", str(pack), "--out", str(pack / "gone" / "submission.csv"), code=1)
-    assert not (pack / "ledger.db").exists()
-
-
-@pytest.mark.parametrize("missing", ["incidents.csv", "parameters.json", "submission_format.csv"])
-def test_an_incomplete_pack_is_refused(pack, missing):
-    (pack / missing).unlink()
-    done = run("contest", "sprint1", pack, code=None)
-    assert done.returncode in (1, 2)
-    assert missing in done.stderr
-    assert not (pack / "submission.csv").exists()
+def test_sql_refuses_with_a_reason(project):
+    folder = project.parent
+    for statement, words, code in (
+        ("SELECT * FROM t", "people's records", 2),
+        ("DROP TABLE t", "only SELECT", 2),
+        ("DP-SELECT 21 COUNT(*) FROM t", "left", 3),
+        ("DP-SELECT 0 COUNT(*) FROM t", "above zero", 2),
+    ):
+        assert words in run("sql", "-c", statement, cwd=folder, code=code).stderr
+    assert not (folder / "ledger.db").exists() or as_json("budget", cwd=folder)["spent"] == "0"
+    run("sql", "-f", "gone.sql", cwd=folder, code=2)
 
 
 def test_messages_hold_no_path_of_the_machine(project):

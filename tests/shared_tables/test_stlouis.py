@@ -12,7 +12,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.cli.contest import make_submission
+from sfumato.contests import read_pack, run_entry
 
 pytestmark = pytest.mark.shared
 
@@ -75,8 +75,8 @@ def test_a_contest_pack_of_the_real_table(shared, tmp_path):
     codes = [str(item["code"]) for item in parameters["schema"]["incident_type"]]
     with (tmp_path / "submission_format.csv").open("w", newline="") as file:
         csv.writer(file).writerow(["epsilon", "neighborhood", "year", "month", *codes])
-    make_submission(tmp_path, tmp_path / "submission.csv")
-    with (tmp_path / "submission.csv").open(newline="") as file:
+    done = run_entry(read_pack(tmp_path), "nmd")
+    with (done.folder / "submission.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     assert len(rows) == 1 + 3 * 89 * 12
     assert all(field.isdecimal() for field in rows[-1][4:])

@@ -1,144 +1,181 @@
-"""`sfumato contest`: a contest pack in, its submission out.
-
-A pack asks for a histogram of incidents per neighbourhood and month, in the contest's own layout.
-"""
+"""`sfumato contest`: contest packs made, answered by the entries of public documents, and scored."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Force, Json, print_json, progress, say
-from sfumato.core.errors import SchemaError
+from sfumato.cli.output import Force, Json, note, print_json, print_table, progress, say
 
-if TYPE_CHECKING:
-    import numpy as np
+contest = typer.Typer(
+    help="Contest packs: simulated, answered by an entry, scored by the official metric.",
+    no_args_is_help=True,
+)
 
-    from sfumato.core.facts.contest import Parameters
-    from sfumato.core.facts.project import Project
-    from sfumato.release.release import Release
-
-_UNIT = "sim_resident"
-_BY = ("neighborhood", "period", "incident_type")
+PackFolder = Annotated[str, typer.Argument(help="The folder of the pack.")]
+Public = Annotated[
+    str | None, typer.Option("--public", help="Public records; public.csv in the pack by default.")
+]
 
 
-def contest(
-    sprint: Annotated[Literal["sprint1"], typer.Argument(help="Which contest.")],
-    pack: Annotated[
-        str, typer.Argument(help="A folder with incidents.csv, parameters.json, submission_format.csv.")
-    ],
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", help="The submission file; PACK/submission.csv by default.")
-    ] = None,
+@contest.command()
+def make(
+    name: Annotated[Literal["sprint1", "sprint3", "match3"], typer.Argument(help="Which contest.")],
+    out: Annotated[str, typer.Argument(help="The folder to write.")],
+    people: Annotated[int | None, typer.Option("--people", help="How many people are simulated.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="What all is drawn from.")] = 1940,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Read a contest pack and write its submission, every epsilon charged to a ledger in the pack."""
-    target = Path(out) if out else Path(pack) / "submission.csv"
-    with progress(quiet=json) as stage:
-        release = make_submission(Path(pack), target, force=force, progress=stage)
+    """Write a simulated pack in the official format: private records, public ones, and what is published."""
+    from sfumato.contests import make_pack
+
+    folder = make_pack(name, out, people=people, seed=seed, force=force)
+    files = sorted(each.name for each in folder.iterdir())
     if json:
-        print_json({"contest": sprint, "submission": str(target), "total": release.certificate["total"]})
+        print_json({"contest": name, "pack": str(folder), "files": files})
         return
-    spent = (
-        "nothing (answered before)"
-        if release.repeated
-        else f"epsilon {release.certificate['total']['epsilon']}"
-    )
-    say(f"Wrote {target}; spent {spent}.")
+    say(f"Wrote {folder}: {', '.join(files)}. Everybody in it is simulated.")
 
 
-def make_submission(
-    pack: Path,
-    out: Path,
-    *,
-    force: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Release:
-    """The release behind the submission for `pack`; the submission itself is written to `out`.
+@contest.command()
+def run(
+    entry: Annotated[
+        Literal["nmd", "syncity", "adaptive-granularity", "gardn999", "best"],
+        typer.Argument(help="The entry as its document describes it, or our best."),
+    ],
+    pack: PackFolder,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="The folder to write; PACK/ENTRY by default.")
+    ] = None,
+    ledger: Annotated[
+        Literal["one", "each"], typer.Option("--ledger", help="One ledger for all epsilons, or one each.")
+    ] = "one",
+    as_written: Annotated[
+        bool, typer.Option("--as-written", help="The document's own noise, charged what it truly costs.")
+    ] = False,
+    public: Public = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="match3: how many rows to hand in.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="What rows are drawn from.")] = 0,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Answer a pack: a submission, a certificate for every epsilon, a write-up in the document's sections."""
+    from sfumato.contests import read_pack, run_entry
 
-    Every epsilon of the pack is a measurement of its own and charged to `ledger.db` in the pack.
-    """
-    import numpy as np
-
-    from sfumato.core.facts.contest import read_parameters
-    from sfumato.core.files import check_file, write_file
-    from sfumato.curator import Curator
-    from sfumato.recipes.cell_counts import CellCounts
-
-    if not pack.is_dir():
-        raise SchemaError(f"there is no folder {pack.name!r}; a pack is a folder")
-    parameters = read_parameters(pack / "parameters.json")
-    missing = [name for name in _BY if name not in parameters.columns]
-    if missing or not parameters.runs:
-        raise SchemaError(f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}")
-    header = _read_header(pack / "submission_format.csv", parameters)
-    check_file(out, force=force)
-    curator = Curator(_make_project(pack, parameters))
-    epsilons = [run.epsilon for run in parameters.runs]
-    release = curator.release(CellCounts(table="incidents", by=_BY), epsilon=epsilons, progress=progress)
-    counts = np.maximum(np.stack([each.noisy_values for each in release.measurements]), 0)
-    write_file(out, _format_rows(header, parameters, counts), force=force)
-    return release
-
-
-def _make_project(pack: Path, parameters: Parameters) -> Project:
-    from sfumato.core.facts.project import Project
-    from sfumato.core.facts.table import PrivacyUnit, Table
-
-    bounds = {run.max_records for run in parameters.runs}
-    if len(bounds) != 1:
-        raise SchemaError("parameters.json: its runs have different max_records_per_individual")
-    table = Table(
-        name="incidents",
-        source="incidents.csv",
-        unit=PrivacyUnit(column=parameters.unit or _UNIT, max_records=bounds.pop()),
-        columns=parameters.columns,
-    )
-    return Project(
-        folder=pack.resolve(),
-        epsilon=sum((run.epsilon for run in parameters.runs), Fraction(0)),
-        delta=Fraction(0),
-        ledger="ledger.db",
-        tables={"incidents": table},
-    )
-
-
-def _read_header(path: Path, parameters: Parameters) -> list[str]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            header = next(csv.reader(lines), [])
-    except OSError:
-        raise SchemaError("the pack has no readable submission_format.csv") from None
-    codes = {str(code) for code in parameters.columns["incident_type"].labels}
-    index = ["epsilon", "neighborhood", "year", "month"]
-    if header[:4] != index or set(header[4:]) != codes:
-        raise SchemaError(
-            "submission_format.csv must have the columns epsilon, neighborhood, year, month and then one "
-            "per incident code of parameters.json"
+    with progress(quiet=json) as stage:
+        done = run_entry(
+            read_pack(pack, public=public),
+            entry,
+            out=out,
+            ledger=ledger,
+            as_written=as_written,
+            rows=rows,
+            seed=seed,
+            force=force,
+            progress=stage,
         )
-    return header
+    if json:
+        print_json(
+            {
+                "contest": done.contest,
+                "entry": done.entry,
+                "folder": str(done.folder),
+                "files": sorted(done.files),
+                "charged": list(done.charged),
+                "notes": list(done.notes),
+            }
+        )
+        return
+    say(f"Wrote {done.folder}: {', '.join(sorted(done.files))}, and a release for every epsilon.")
+    for line in done.notes:
+        note(line)
 
 
-def _format_rows(header: list[str], parameters: Parameters, counts: np.ndarray) -> bytes:
-    """One line per epsilon, neighbourhood and period, one field per incident code."""
-    neighbourhoods = parameters.columns["neighborhood"].labels
-    periods = parameters.columns["period"].labels
-    codes = [str(code) for code in parameters.columns["incident_type"].labels]
-    order = [codes.index(name) for name in header[4:]]
-    cube = counts.reshape(len(parameters.runs), len(neighbourhoods), len(periods), len(codes))
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(header)
-    for run, blocks in zip(parameters.runs, cube[..., order].tolist(), strict=True):
-        for neighbourhood, block in zip(neighbourhoods, blocks, strict=True):
-            for period, row in zip(periods, block, strict=True):
-                year, month = str(period).rsplit("-", 1)
-                writer.writerow([float(run.epsilon), neighbourhood, year, month, *row])
-    return sink.getvalue().encode()
+@contest.command()
+def score(
+    packs: Annotated[list[str], typer.Argument(metavar="PACK...", help="The folders of packs.")],
+    truth: Annotated[
+        str | None, typer.Option("--truth", help="The records to compare with; those of the pack by default.")
+    ] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Also write a page with the scores.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Score the submissions in packs by the official metrics, beside zeros and a half sample: INTERNAL."""
+    from sfumato.contests import build_board, read_pack, score_pack
+    from sfumato.core.errors import MetricError
+    from sfumato.core.exact import format_exact
+    from sfumato.core.files import check_file, write_file
+    from sfumato.metrics import INTERNAL
+
+    if truth is not None and len(packs) > 1:
+        raise MetricError("--truth names the records of one pack; score packs one by one with it")
+    if html is not None:
+        check_file(Path(html), force=force)
+    with progress(quiet=json) as stage:
+        opened = [read_pack(each) for each in packs]
+        boards = [(pack, score_pack(pack, truth=truth, progress=stage)) for pack in opened]
+    if html is not None:
+        write_file(Path(html), build_board(boards), force=force)
+    if json:
+        scores = [
+            {
+                "pack": pack.folder.name,
+                "contest": pack.contest,
+                "entry": each.entry,
+                "epsilon": None if each.epsilon is None else format_exact(each.epsilon),
+                "score": each.score,
+                **each.parts,
+            }
+            for pack, found in boards
+            for each in found
+        ]
+        print_json({"internal": INTERNAL, "scores": scores})
+        return
+    note(INTERNAL)
+    for pack, found in boards:
+        parts = list(dict.fromkeys(part for each in found for part in each.parts))
+        print_table(
+            *("entry", "epsilon", "score", *parts),
+            rows=[
+                (
+                    each.entry,
+                    "" if each.epsilon is None else format_exact(each.epsilon),
+                    f"{each.score:.4g}",
+                    *(_show(each.parts.get(part)) for part in parts),
+                )
+                for each in found
+            ],
+            title=f"{pack.folder.name} ({pack.contest})",
+            numbers=range(1, 3 + len(parts)),
+        )
+
+
+def _show(number: float | None) -> str:
+    return "" if number is None else f"{number:.4g}"
+
+
+@contest.command(hidden=True)
+def sprint1(
+    pack: PackFolder,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="The submission file.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write the submission of `run nmd` to a file, `submission.csv` in the pack by default."""
+    from sfumato.contests import read_pack, run_entry
+    from sfumato.core.files import check_file, write_file
+
+    target = Path(out) if out else Path(pack) / "submission.csv"
+    opened = read_pack(pack)
+    check_file(target, force=force)
+    with progress(quiet=json) as stage:
+        done = run_entry(opened, "nmd", force=True, progress=stage)
+    write_file(target, done.files["submission.csv"], force=force)
+    if json:
+        print_json({"contest": "sprint1", "submission": str(target), "charged": list(done.charged)})
+        return
+    say(f"Wrote {target}; charged epsilon {' + '.join(done.charged)}.")

@@ -2,7 +2,7 @@
 
 from sfumato.contests.entries import ENTRIES, Submission, run_entry
 from sfumato.contests.packs import CONTESTS, Pack, read_pack
-from sfumato.contests.scores import Score, score_pack
+from sfumato.contests.scores import Score, build_board, score_pack
 from sfumato.contests.simulate import make_pack
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Pack",
     "Score",
     "Submission",
+    "build_board",
     "make_pack",
     "read_pack",
     "run_entry",

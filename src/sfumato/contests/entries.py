@@ -426,11 +426,17 @@ def _list_notes(
         if ledger == "one"
         else f"each epsilon has a ledger of its own; published together they cost {total}"
     ]
-    if as_written and entry == "syncity":
-        most = pack.runs[0].max_records
+    most = pack.runs[0].max_records
+    if entry == "syncity" and as_written:
         notes.append(f"noise as the document adds it protects a person {most} times less than it says")
-    elif as_written and entry == "adaptive-granularity":
-        notes.append("noise as the document adds it is more than its epsilon asks for")
+    elif entry == "syncity":
+        notes.append(f"noise is {most} times the document's: one person is counted in up to {most} cells")
+    elif entry == "adaptive-granularity":
+        notes.append(
+            "noise as the document adds it is more than its epsilon asks for"
+            if as_written
+            else "noise is what epsilon asks for by the exact formula, less than the document's"
+        )
     elif as_written:
         notes.append("as written and sound are the same noise here")
     if entry == "gardn999":

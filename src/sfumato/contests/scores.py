@@ -6,7 +6,7 @@ Scores compare with the records and are not private.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +24,14 @@ from sfumato.core.exact import format_exact
 from sfumato.metrics import match3, pie_chart, taxi
 from sfumato.metrics.compare import HALF, ZEROS
 from sfumato.metrics.scoring import score_records
+from sfumato.pages.render import Page, render_page
 
 _SEED = 2020
+_METRICS = {
+    "sprint1": ("the mean pie chart score of a neighbourhood and month", 1),
+    "sprint3": ("the taxi score", 1000),
+    "match3": ("the mean of three scores", 1_000_000),
+}
 _PARTS = {
     "sprint1": ("jsd", "misleading", "bias"),
     "sprint3": ("k_marginal", "graph_edge", "conjunction"),
@@ -41,6 +47,11 @@ class Score:
     epsilon: Fraction | None
     score: float
     parts: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        """The entry with its epsilon."""
+        return self.entry if self.epsilon is None else f"{self.entry}, epsilon {format_exact(self.epsilon)}"
 
 
 def score_pack(
@@ -74,6 +85,40 @@ def score_pack(
         progress(f"scoring {name} at epsilon {format_exact(epsilon)}")
         scores.append(_keep(pack, name, epsilon, judge(rows)))
     return tuple(scores)
+
+
+def build_board(boards: Sequence[tuple[Pack, tuple[Score, ...]]]) -> Page:
+    """One page with the scores of every pack."""
+    sections = []
+    for pack, scores in boards:
+        metric, perfect = _METRICS[pack.contest]
+        parts = [name for name in _PARTS[pack.contest] if any(name in each.parts for each in scores)]
+        record = {
+            "contest": pack.contest,
+            "metric": metric,
+            "perfect": perfect,
+            "parts": [name.replace("_", " ") for name in parts],
+            "rows": [(each.label, each.score) for each in scores],
+            "scores": [
+                {
+                    "entry": each.entry,
+                    "epsilon": "" if each.epsilon is None else format_exact(each.epsilon),
+                    "score": each.score,
+                    "parts": [each.parts.get(name) for name in parts],
+                }
+                for each in scores
+            ],
+        }
+        section = {"name": pack.contest, "heading": pack.folder.name, "template": "contests/board.html"}
+        sections.append({**section, "record": record})
+    return render_page(
+        "contests/page.html",
+        title="What each document's entry scores",
+        internal=True,
+        notice="scores compare with the private records; do not publish",
+        printed="compares with the records",
+        sections=sections,
+    )
 
 
 Record = dict[str, Any]

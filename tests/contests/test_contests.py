@@ -1,0 +1,187 @@
+"""Packs are read as published, entries say what they charge, bad packs cost nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from helpers.cli import run_main
+from sfumato.contests import ENTRIES, make_pack, read_pack, run_entry, score_pack
+from sfumato.contests.entries import group_fields, list_entries
+from sfumato.contests.packs import read_codebook
+from sfumato.core.errors import BudgetExceeded, ReleaseError, SchemaError
+
+SIZES = {"sprint1": 500, "sprint3": 60, "match3": 300}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def folder(request, tmp_path_factory):
+    """A small pack of each contest that no test changes."""
+    return make_pack(request.param, tmp_path_factory.mktemp("packs") / "pack", people=SIZES[request.param])
+
+
+@pytest.fixture
+def city(tmp_path):
+    return make_pack("sprint1", tmp_path / "city", people=300)
+
+
+def copy_pack(folder, target):
+    target.mkdir()
+    for each in folder.iterdir():
+        if each.is_file():
+            (target / each.name).write_bytes(each.read_bytes())
+    return target
+
+
+def test_a_pack_follows_from_its_seed(folder, tmp_path):
+    contest = read_pack(folder).contest
+    again = make_pack(contest, tmp_path / "again", people=SIZES[contest])
+    other = make_pack(contest, tmp_path / "other", people=SIZES[contest], seed=7)
+    records = read_pack(folder).records
+    assert (again / records).read_bytes() == (folder / records).read_bytes()
+    assert (other / records).read_bytes() != (folder / records).read_bytes()
+    assert (folder / "public.csv").read_bytes() != (folder / records).read_bytes()
+
+
+def test_every_entry_runs_and_is_charged_what_it_says(folder, tmp_path):
+    pack = read_pack(copy_pack(folder, tmp_path / "pack"))
+    for entry in list_entries(pack.contest):
+        done = run_entry(pack, entry, rows=200 if pack.contest == "match3" else None)
+        assert done.charged == tuple(f"{float(run.epsilon):g}" for run in pack.runs)
+        for run, release in zip(pack.runs, done.releases, strict=True):
+            place = done.folder / f"epsilon-{float(run.epsilon):g}"
+            assert not sf.verify(place, ledger=done.folder / "ledger.db").unchecked
+            assert release.certificate["plan"]["epsilons"] == [f"{float(run.epsilon):g}"]
+        header = next(iter(done.files.values())).decode().split("\n", 1)[0]
+        assert header == ",".join(pack.header)
+    scores = score_pack(pack)
+    assert {each.entry for each in scores if each.epsilon is not None} == set(list_entries(pack.contest))
+    assert sum(each.epsilon is None for each in scores) == 2
+
+
+def test_an_entry_of_another_contest_is_named(folder):
+    pack = read_pack(folder)
+    for entry in set(ENTRIES) - set(list_entries(pack.contest)):
+        with pytest.raises(SchemaError, match="is an entry of"):
+            run_entry(pack, entry)
+    assert not list(folder.glob("*/ledger*"))
+
+
+def test_a_pack_without_a_file_is_refused_and_nothing_is_spent(folder, tmp_path):
+    for each in sorted(folder.iterdir()):
+        if each.is_file() and each.name != "public.csv":
+            lacking = copy_pack(folder, tmp_path / each.name)
+            (lacking / each.name).unlink()
+            kind = each.name.removeprefix("colorado") if each.name.endswith("json") else each.name
+            with pytest.raises(SchemaError, match=kind):
+                read_pack(lacking)
+
+
+def test_public_records_are_asked_for_where_the_document_needs_them(folder, tmp_path):
+    lacking = copy_pack(folder, tmp_path / "pack")
+    (lacking / "public.csv").unlink()
+    pack = read_pack(lacking)
+    needs = {"sprint1": "syncity", "sprint3": "adaptive-granularity", "match3": "gardn999"}[pack.contest]
+    with pytest.raises(SchemaError, match="public records"):
+        run_entry(pack, needs)
+    assert not (lacking / needs).exists()
+    assert read_pack(lacking, public=folder / "public.csv").public == folder / "public.csv"
+    with pytest.raises(SchemaError, match="no file of public records"):
+        read_pack(lacking, public=tmp_path / "gone.csv")
+
+
+def test_records_that_do_not_fit_the_parameters_are_refused(city):
+    records = (city / "incidents.csv").read_text()
+    (city / "incidents.csv").write_text(records.replace("incident_type", "kind", 1))
+    with pytest.raises(SchemaError, match=r"incidents.csv lacks the columns incident_type"):
+        read_pack(city)
+
+
+def test_parameters_of_a_contest_that_lack_columns_are_refused(city):
+    document = json.loads((city / "parameters.json").read_text())
+    del document["schema"]["neighborhood"]
+    (city / "parameters.json").write_text(json.dumps(document))
+    with pytest.raises(SchemaError, match="of sprint1, but its schema lacks neighborhood"):
+        read_pack(city)
+
+
+def test_one_ledger_or_one_each(city):
+    pack = read_pack(city)
+    one = run_entry(pack, "nmd")
+    assert "1 + 2 + 10 = 13" in one.notes[0]
+    each = run_entry(pack, "nmd", out=city / "apart", ledger="each")
+    assert "published together they cost 13" in each.notes[0]
+    assert sorted(path.name for path in (city / "apart").glob("*.db")) == [
+        "ledger-1.db",
+        "ledger-10.db",
+        "ledger-2.db",
+    ]
+
+
+def test_a_second_run_is_refused_or_free(city):
+    pack = read_pack(city)
+    first = run_entry(pack, "nmd")
+    with pytest.raises(ReleaseError, match=r"submission.csv"):
+        run_entry(pack, "nmd")
+    again = run_entry(pack, "nmd", force=True)
+    assert all(release.repeated for release in again.releases)
+    assert again.files["submission.csv"] == first.files["submission.csv"]
+
+
+def test_more_people_under_the_same_ledger_exceed_its_budget(city):
+    pack = read_pack(city)
+    run_entry(pack, "nmd")
+    records = (city / "incidents.csv").read_text()
+    (city / "incidents.csv").write_text(records + records.splitlines()[1] + "\n")
+    with pytest.raises(BudgetExceeded):
+        run_entry(read_pack(city), "nmd", force=True)
+
+
+def test_the_noise_as_written_is_charged_what_it_costs(city):
+    done = run_entry(read_pack(city), "syncity", as_written=True)
+    assert done.charged == ("20", "40", "200")
+    scales = [each.certificate["measurements"][0]["scale"] for each in done.releases]
+    assert [float(each) for each in scales] == [1, 0.5, 0.1]
+
+
+def test_fields_of_one_origin_share_a_group():
+    random = np.random.default_rng(5)
+    first, second = random.integers(0, 6, (2, 4000))
+    codes = {"a": first, "b": second, "c": first // 2, "d": second // 3, "e": random.integers(0, 4, 4000)}
+    groups = group_fields(codes, dict.fromkeys(codes, 6))
+    assert len(groups) == 2  # 39 of 98 fields are 2 of 5
+    assert any({"a", "c"} <= set(group) for group in groups)
+    assert any({"b", "d"} <= set(group) for group in groups)
+
+
+def test_codes_are_those_below_the_heading_of_a_field(tmp_path):
+    book = tmp_path / "codebook.cbk"
+    book.write_text(" SEX   H  10-10  1\n\nSEX\tSex\n1\tMale\n2\tFemale\nOTHER\tnot a field\n7\tno\nAGE\n 000\tUnder 1\n")
+    assert read_codebook(book, fields=("SEX", "AGE", "RACE")) == {"SEX": (1, 2), "AGE": (0,)}
+
+
+def test_the_command_line_makes_runs_and_scores(tmp_path):
+    run_main("contest", "make", "sprint1", "pack", "--people", "300", cwd=tmp_path)
+    run_main("contest", "make", "sprint1", "pack", cwd=tmp_path, code=1)
+    said = json.loads(run_main("contest", "run", "nmd", "pack", "--json", cwd=tmp_path).stdout)
+    assert said["charged"] == ["1", "2", "10"]
+    assert said["files"] == ["submission.csv", "writeup.md"]
+    run_main("contest", "run", "gardn999", "pack", cwd=tmp_path, code=2)
+    done = run_main("contest", "score", "pack", "--html", "board.html", cwd=tmp_path)
+    assert "INTERNAL" in done.stderr
+    assert "nmd" in done.stdout
+    page = (tmp_path / "board.html").read_text()
+    assert "INTERNAL" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    scored = json.loads(run_main("contest", "score", "pack", "--json", cwd=tmp_path).stdout)["scores"]
+    assert [each["epsilon"] for each in scored] == [None, None, "1", "2", "10"]
+    run_main("contest", "score", "pack", "--html", "board.html", cwd=tmp_path, code=1)
+
+
+def test_the_layout_of_the_submission_is_that_of_the_contest(city):
+    done = run_entry(read_pack(city), "nmd")
+    lines = done.files["submission.csv"].decode().splitlines()
+    expected = (city / "submission_format.csv").read_text().splitlines()
+    assert [line.split(",")[:4] for line in lines] == [line.split(",")[:4] for line in expected]
+    assert all(field.isdecimal() for line in lines[1:] for field in line.split(",")[4:])
