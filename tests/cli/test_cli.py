@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow.csv
 import pyarrow.parquet
-import pytest
 
 from helpers.cli import run_main as run
 
@@ -179,19 +178,6 @@ def test_sql_says_what_a_wanted_error_costs_before_it_is_spent(project):
     assert re.search(r"WITHIN needs epsilon 0\.\d+", done.stderr)
     done = run("sql", "-c", "DP-SELECT WITHIN 90% COUNT(*) FROM t", cwd=project.parent)
     assert "begins with epsilon 0.01" in done.stderr
-
-
-def test_sql_refuses_with_a_reason(project):
-    folder = project.parent
-    for statement, words, code in (
-        ("SELECT * FROM t", "people's records", 2),
-        ("DROP TABLE t", "only SELECT", 2),
-        ("DP-SELECT 21 COUNT(*) FROM t", "left", 3),
-        ("DP-SELECT 0 COUNT(*) FROM t", "above zero", 2),
-    ):
-        assert words in run("sql", "-c", statement, cwd=folder, code=code).stderr
-    assert not (folder / "ledger.db").exists() or as_json("budget", cwd=folder)["spent"] == "0"
-    run("sql", "-f", "gone.sql", cwd=folder, code=2)
 
 
 def test_messages_hold_no_path_of_the_machine(project):

@@ -157,7 +157,9 @@ def test_fields_of_one_origin_share_a_group():
 
 def test_codes_are_those_below_the_heading_of_a_field(tmp_path):
     book = tmp_path / "codebook.cbk"
-    book.write_text(" SEX   H  10-10  1\n\nSEX\tSex\n1\tMale\n2\tFemale\nOTHER\tnot a field\n7\tno\nAGE\n 000\tUnder 1\n")
+    book.write_text(
+        " SEX   H  10-10  1\n\nSEX\tSex\n1\tMale\n2\tFemale\nOTHER\tnot a field\n7\tno\nAGE\n 000\tUnder 1\n"
+    )
     assert read_codebook(book, fields=("SEX", "AGE", "RACE")) == {"SEX": (1, 2), "AGE": (0,)}
 
 
