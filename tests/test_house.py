@@ -105,8 +105,8 @@ CEILINGS = {
     "cycles between modules": 12,
     "modules with a single importer": 86,
     "class names in four modules or more": 0,
-    "rooms at the top": 24,
-    "lines of source": 99_790,
+    "rooms at the top": 25,
+    "lines of source": 101_060,
     "lines of tests": 71_040,
 }
 
