@@ -3,8 +3,8 @@
     python tests/mutants/plant.py            # all of them
     python tests/mutants/plant.py door.py    # those whose file or words have this in them
 
-A fault is noticed when at least two different tests fail. One that is `open` is not noticed so far: when two
-tests notice it, the word comes off. A fault is found by its text, so that only its file must follow a move.
+A fault is noticed when at least two different tests fail. It is found by its text, so that only its file must
+follow a move.
 """
 
 import os
@@ -31,7 +31,6 @@ class Mutant:
     new: str
     breaks: str
     killed_by: tuple[str, ...]
-    open: bool = False
 
     @property
     def name(self):
@@ -75,8 +74,6 @@ def find_failing(mutant, folder, environment, *, tests=()):
 
 def judge(mutant, failing):
     """What is wrong with a mutant of which these tests fail, or None."""
-    if mutant.open:
-        return f"{mutant.name}: noticed now, so it is open no more" if len(failing) >= ENOUGH else None
     if len(failing) < ENOUGH:
         return f"{mutant.name}: noticed by {len(failing)} of {', '.join(mutant.killed_by)}"
     return None

@@ -535,21 +535,6 @@ def test_a_star_selects_what_may_be_known_and_a_limit_cuts(curator):
     assert "note" not in answer.table.column_names
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("person FROM visits", "never selected"),
-        ("note FROM visits", "neither a public domain nor bounds"),
-        ("region FROM visits ORDER BY region", "no order"),
-        ("DISTINCT region FROM visits", "DISTINCT"),
-        ("zone FROM zones", "public"),
-    ],
-)
-def test_row_selections_that_are_refused(curator, text, reason):
-    with pytest.raises(UnsupportedQuery, match=reason):
-        curator.sql(f"DP-SELECT 1 {text}")
-
-
 def open_table(folder, columns, spec, *, name="t", more=""):
     """A curator over one table of rows."""
     pq.write_table(pa.table(columns), folder / "t.parquet")
@@ -600,14 +585,6 @@ def test_another_domain_gives_another_answer(tmp_path):
     assert values(sf.open(tmp_path / "sfumato.toml").sql(text)) == [("b", 1), ("a", 2)]
 
 
-@pytest.mark.parametrize("condition", ["lower(amount) = 'x'", "month(region) = 3", "points LIKE 'a%'"])
-def test_a_statement_that_cannot_run_spends_nothing(curator, condition):
-    before = curator.budget().left
-    with pytest.raises(sf.SfumatoError):
-        curator.sql(f"DP-SELECT 1 COUNT(*) FROM visits WHERE {condition}")
-    assert curator.budget().left == before
-
-
 @pytest.mark.parametrize("name", ["encoded", "bounded"])
 def test_a_table_may_have_any_name(tmp_path, name):
     spec = f'unit = "person"\nmax_records = 5\nmax_groups = 1\n[tables.{name}.columns.x]\nvalues = ["a"]'
@@ -629,11 +606,3 @@ def test_places_of_round_may_be_negative(curator):
 def test_a_share_of_nothing_is_not_approached_for_ever(curator):
     answer = curator.sql("DP-SELECT WITHIN 5% region, COUNT(*) FROM visits GROUP BY region")
     assert answer.spent < 10
-
-
-def test_a_number_beside_open_text_keys_is_refused_for_nothing(curator):
-    text = "note, COUNT(*) AS n FROM visits GROUP BY note HAVING note > 5"
-    before = curator.budget().left
-    with pytest.raises(sf.UnsupportedQuery, match="text key"):
-        curator.sql(f"DP-SELECT {MUCH} DELTA 1e-7 {text}")
-    assert curator.budget().left == before

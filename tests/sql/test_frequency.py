@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.core.errors import RecipeError, UnsupportedQuery
+from sfumato.core.errors import UnsupportedQuery
 
 PROJECT = """
 [budget]
@@ -67,11 +67,3 @@ def test_public_groups_are_all_answered(curator, options):
         curator.sql(ask(options, key="clinic"))
     having = "DP-SELECT 100000 clinic, COUNT(DISTINCT person) AS n FROM t GROUP BY clinic HAVING n >= 20"
     assert curator.sql(having).table["clinic"].to_pylist() == ["a"]
-
-
-def test_the_option_is_a_whole_number_that_stands_once(curator):
-    with pytest.raises(RecipeError, match="whole number"):
-        curator.sql(ask("epsilon = 1, delta = 1e-6, min_individuals = 2.5"))
-    with pytest.raises(UnsupportedQuery, match="twice"):
-        curator.sql(ask("epsilon = 1, delta = 1e-6, min_individuals = 2, min_individuals = 3"))
-    assert curator.budget().spent == 0

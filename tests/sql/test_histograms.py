@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from helpers.projects import check_refused, open_rows
+from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.plan import Noise
@@ -116,35 +116,6 @@ def test_nothing_but_noise_leaves_everything_possible():
     for value, low, high in read_quantiles(noise, silent):
         assert (low[0], high[0]) == (-20, 80)
         assert low[0] < value[0] < high[0]
-
-
-@pytest.mark.parametrize(
-    ("rest", "reason"),
-    [
-        ("HISTOGRAM(fee), COUNT(*) FROM t", "beside another aggregate"),
-        ("HISTOGRAM(fee), HISTOGRAM(clinic) FROM t", "beside another aggregate"),
-        ("HISTOGRAM(free) FROM t", "has none"),
-        ("1 + HISTOGRAM(fee) FROM t", "by itself"),
-        ("HISTOGRAM(person) FROM t", "single out"),
-        ("HISTOGRAM(fee, 501) FROM t", "1 to 500 bins"),
-        ("HISTOGRAM(fee, 1, 2) FROM t", "takes a column"),
-        ("COUNT(*) FROM t HAVING HISTOGRAM(fee) > 1", "by itself"),
-        ("APPROX_QUANTILES(fee, 0) FROM t", "1 to 100 parts"),
-        ("APPROX_QUANTILES(fee, 4) + 1 FROM t", "by themselves"),
-        ("COUNT(*) FROM t HAVING APPROX_QUANTILES(fee, 4) > 1", "by themselves"),
-        ("APPROX_QUANTILES(free, 4) FROM t", "has none"),
-        ("APPROX_QUANTILES(fee, 4)[OFFSET(5)] FROM t", "from 0 to the number"),
-        ("APPROX_QUANTILES(fee, 4)[OFFSET(fee)] FROM t", "from 0 to the number"),
-        ("QUANTILE(fee, [0.1, 0.9]) FROM t", "APPROX_QUANTILES"),
-        ("DELTA 1e-7 free, APPROX_QUANTILES(fee, 4) FROM t GROUP BY free", "not public"),
-        ("WIDTH_BUCKET(fee, 0, 0, 5) AS b, COUNT(*) FROM t GROUP BY b", "a higher one"),
-        ("WIDTH_BUCKET(fee, 0, fee, 5) AS b, COUNT(*) FROM t GROUP BY b", "constants"),
-        ("WIDTH_BUCKET(fee, ARRAY[1, 2]) AS b, COUNT(*) FROM t GROUP BY b", "constants"),
-        ("WIDTH_BUCKET(person, 0, 9, 9) AS b, COUNT(*) FROM t GROUP BY b", "the unit"),
-    ],
-)
-def test_what_has_no_bins_is_refused_for_nothing(curator, rest, reason):
-    check_refused(curator, f"DP-SELECT 1 {rest}", reason)
 
 
 def test_levels_hold_every_record_once():

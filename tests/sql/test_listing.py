@@ -162,22 +162,6 @@ def test_a_first_line_that_may_be_a_record_is_not_taken_for_names(tmp_path, text
     assert "HIV" not in told
 
 
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [
-        ("DESCRIBE visit", "did you mean 'Visits'"),
-        ("SUMMARIZE hospital", "described: Visits, clinics"),
-        ("DESCRIBE", "SHOW TABLES, DESCRIBE table"),
-        ("SHOW DATABASES", "SHOW TABLES, DESCRIBE table"),
-        ("SUMMARIZE SELECT 1", "SHOW TABLES, DESCRIBE table"),
-        ("DESCRIBE 'visits.parquet'", "SHOW TABLES, DESCRIBE table"),
-    ],
-)
-def test_what_cannot_be_listed_is_refused_with_what_can(curator, text, remedy):
-    with pytest.raises(sf.UnsupportedQuery, match=remedy):
-        curator.sql(text)
-
-
 def test_explain_of_a_listing_is_free(curator):
     answer = curator.sql("EXPLAIN DESCRIBE visits")
     assert answer.explanation.startswith("public facts")

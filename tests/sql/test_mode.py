@@ -256,64 +256,6 @@ def test_taking_out_leaves_the_rest_in_order():
     assert take_out(np.array([[5]]), np.array([0])).shape == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("select", "reason"),
-    [
-        ("MODE(note) FROM t", "has none; declare"),
-        ("TOP(note, 2) FROM t", "has none; declare"),
-        ("MODE(amount) FROM t", "has none; declare"),
-        ("MODE(amount + 1) FROM t", "has none; declare"),
-        ("MODE(person) FROM t", "single out"),
-        ("TOP(person % 2 = 0, 1) FROM t", "single out"),
-        ("MODE(wider) FROM t", "at most 1,025 labels"),
-        ("MODE(nothing) FROM t", "no column"),
-        ("MODE(*) FROM t", "takes one column"),
-        ("MODE() FROM t", "takes one column"),
-        ("MODE(DISTINCT city) FROM t", "takes one column"),
-        ("MODE(city ORDER BY month) FROM t", "takes one column"),
-        ("MODE(city) WITHIN GROUP (ORDER BY month) FROM t", "read as"),
-        ("TOP(city) FROM t", "whole number"),
-        ("TOP(city, 0) FROM t", "whole number"),
-        ("TOP(city, -1) FROM t", "whole number"),
-        ("TOP(city, 1.5) FROM t", "whole number"),
-        ("TOP(city, month) FROM t", "whole number"),
-        ("TOP(city, 2, 3) FROM t", "whole number"),
-        ("TOP() FROM t", "takes one column"),
-        ("TOP(city, 5) FROM t", "5 labels of 4"),
-        ("TOP(city, 99999999999999999999) FROM t", "whole number"),
-        ("MODE(month) + 1 FROM t", "stand by themselves"),
-        ("ABS(MODE(month)) FROM t", "stand by themselves"),
-        ("city, MODE(month) AS m FROM t GROUP BY city ORDER BY m", "stand by themselves"),
-        ("city, TOP(month, 2) AS m FROM t GROUP BY city ORDER BY m", "stand by themselves"),
-        ("city, MODE(month) AS m FROM t GROUP BY city HAVING m = 3", "stand by themselves"),
-        ("city, COUNT(*) FROM t GROUP BY city HAVING MODE(month) = 3", "stand by themselves"),
-        ("note, MODE(city) FROM t GROUP BY note", "not public"),
-        ("SUM(MODE(month)) FROM t", "one value per record"),
-        ("MODE(MODE(city)) FROM t", "one value per record"),
-        ("COUNT(*) FROM t WHERE MODE(city) = 'ash'", "one value per record"),
-        ("COUNT(*) FROM t WHERE TOP(city, 1) = 'ash'", "not among the allowed"),
-        ("MODE(city) OVER () FROM t", "window"),
-        ("TOP(city, 2) OVER () FROM t", "window"),
-        ("MODE(city) AS m, COUNT(*) AS m FROM t", "same name"),
-        ("TOP(city, 2) AS m, COUNT(*) AS m_2 FROM t", "same name"),
-        ("COUNT(*) FROM (SELECT MODE(city) AS m FROM t) AS s", "aggregate in an inner query"),
-        ("COUNT(*) FROM (SELECT TOP(city, 1) AS m FROM t) AS s", "aggregate in an inner query"),
-        ("APPROX_TOP_K(city, 2) FROM t", "no private form"),
-    ],
-)
-def test_what_has_no_private_form_is_refused_before_the_charge(curator, select, reason):
-    before = curator.budget().spent
-    with pytest.raises(UnsupportedQuery, match=reason):
-        curator.sql(f"DP-SELECT 1 DELTA 1e-7 {select}")
-    assert curator.budget().spent == before
-
-
-@pytest.mark.parametrize("prefix", ["WITHIN 10", "WITHIN 5%"])
-def test_a_mode_has_no_width(curator, prefix):
-    with pytest.raises(UnsupportedQuery, match="COUNT and SUM"):
-        curator.sql(f"DP-SELECT {prefix} MODE(city) FROM t")
-
-
 def test_public_tables_answer_exactly(curator):
     answer = curator.sql("SELECT MODE(side) AS m FROM zones")
     assert answer.public

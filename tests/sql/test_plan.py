@@ -268,16 +268,6 @@ def test_within_is_the_least_epsilon():
     assert float(epsilon) == pytest.approx(20 * math.log(20) / 100, rel=0.01)
 
 
-@pytest.mark.parametrize("aggregate", ["AVG(amount)", "MEDIAN(amount)", "STDDEV(amount)"])
-def test_within_is_for_counts_and_sums(aggregate):
-    statement = read_statement(f"DP-SELECT WITHIN 100 {aggregate} FROM t")
-    with pytest.raises(UnsupportedQuery, match="COUNT and SUM"):
-        least_epsilon(
-            lambda epsilon: plan_query(statement, catalog(), epsilon=epsilon, selection_delta=Fraction(0)),
-            Fraction(100),
-        )
-
-
 def test_the_same_statement_has_the_same_digest_however_it_is_written():
     texts = [
         "DP-SELECT 1 region, COUNT(*) AS n FROM t WHERE amount > 5 GROUP BY region",
@@ -334,68 +324,14 @@ def test_explain_states_the_plan():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("COUNT(*) FROM nowhere", "no table"),
-        ("COUNT(*) FROM t WHERE nothing = 1", "no column"),
-        ("COUNT(*) FROM zones", "public"),
-        ("COUNT(*) FROM read_csv('x.csv')", "described tables only"),
-        ("COUNT(*) FROM main.t", "nothing more"),
-        ("COUNT(*) FROM t, zones", "without ON"),
-        ("COUNT(*) FROM t CROSS JOIN zones", "JOIN"),
-        ("COUNT(*) FROM t RIGHT JOIN zones ON t.region = zones.zone", "JOIN and LEFT JOIN"),
-        ("COUNT(*) FROM zones LEFT JOIN t ON t.region = zones.zone", "private table first"),
-        ("COUNT(*) FROM t JOIN zones ON t.region > zones.zone", "equalities"),
-        ("COUNT(*) FROM t JOIN zones ON t.month = zones.zone", "different types"),
-        ("COUNT(*) FROM t AS a JOIN t AS b ON a.region = b.region", "must match their units"),
-        ("COUNT(*) FROM t JOIN rows ON t.person = rows.person", "must match their units"),
-        ("SUM(note) FROM t", "has none"),
-        ("SUM(amount / balance) FROM t", "has none"),
-        ("SUM(DISTINCT amount) FROM t", "DISTINCT"),
-        ("SUM(person) FROM t", "unit's own value"),
-        ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY person) FROM t", "unit's own value"),
-        ("MODE(note) FROM t", "has none; declare"),
-        ("STRING_AGG(note, ',') FROM t", "no private form"),
-        ("COUNT(*) OVER () FROM t", "window"),
-        ("COUNT(*) FROM t WHERE amount > (SELECT 1)", "subquery"),
-        ("COUNT(*) FROM t WHERE region IN (SELECT region FROM t)", "compares the unit"),
-        ("COUNT(*) FROM t WHERE EXISTS (SELECT 1)", "subquery|EXISTS"),
-        ("COUNT(*) FROM t WHERE random() < 0.5", "random"),
         ("COUNT(*) FROM t WHERE at < current_date", "clock"),
-        ("COUNT(*) FROM t WHERE getenv('HOME') = 'x'", "not among the allowed"),
-        ("COUNT(*) FROM t WHERE SUM(amount) > 3", "one value per record"),
-        ("COUNT(*) FROM t WHERE CAST(note AS BLOB) = 'x'", "casts to"),
-        ("COUNT(*) FROM t WHERE extract(millennium FROM at) > 3", "extracts"),
-        ("region, COUNT(*) FROM t", "neither aggregated nor"),
-        ("person, COUNT(*) FROM t GROUP BY person", "single out"),
-        ("person % 2 AS p, COUNT(*) FROM t GROUP BY p", "single out"),
-        ("note, COUNT(*) FROM t GROUP BY note", "needs delta"),
-        ("note, MEDIAN(amount) FROM t GROUP BY note", "not public"),
-        ("region, COUNT(DISTINCT amount) FROM t GROUP BY ROLLUP (region)", "ROLLUP"),
-        ("region, COUNT(*) FROM t GROUP BY region, region", "twice"),
-        ("region, COUNT(*) FROM t GROUP BY 3", "2 items"),
-        ("COUNT(*) AS n, SUM(amount) AS n FROM t", "same name"),
-        ("COUNT(*), COUNT(*) FROM t", "same name"),
-        ("region FROM t GROUP BY region", "no aggregate"),
-        ("*, COUNT(*) FROM t", "star"),
-        ("DISTINCT region, COUNT(*) FROM t GROUP BY region", "DISTINCT"),
-        ("COUNT(*) FROM t LIMIT 1 + 1", "whole number"),
-        ("COUNT(*) FROM (SELECT region FROM t)", "needs a name"),
-        ("COUNT(*) FROM (SELECT region FROM t LIMIT 5) AS x", "LIMIT"),
-        ("COUNT(*) FROM (SELECT DISTINCT region FROM t) AS x", "DISTINCT"),
         ("SUM(n) FROM (SELECT region, COUNT(*) AS n FROM t GROUP BY region) AS x", "GROUP BY"),
         ("SUM(n) FROM (SELECT COUNT(*) AS n FROM t) AS x", "aggregate in an inner"),
-        ("MEDIAN(amount), QUANTILE_CONT(amount, 2) AS q FROM t", "between 0 and 1"),
-        ("UPPER(COUNT(*)) AS n FROM t", "over aggregates"),
     ],
 )
-def test_refusals_name_their_reason(text, reason):
-    with pytest.raises(UnsupportedQuery, match=reason) as caught:
+def test_what_a_curator_makes_plain_first_is_refused_by_the_planner(text, reason):
+    with pytest.raises(UnsupportedQuery, match=reason):
         plan(f"DP-SELECT 1 {text}")
-    assert "Nothing was spent" in str(caught.value)
-
-
-def test_a_quantile_with_too_many_digits_is_refused():
-    with pytest.raises(UnsupportedQuery):
-        plan("DP-SELECT 1 QUANTILE_CONT(amount, 0.123456789012345678) AS q FROM t")
 
 
 def test_a_negative_half_is_rounded_as_the_engine_rounds_it():
@@ -408,26 +344,6 @@ def test_within_finds_epsilon_for_sums_of_large_numbers():
         lambda epsilon: plan_query(statement, catalog(), epsilon=epsilon, selection_delta=Fraction(0)),
         Fraction(10**9),
     )
-
-
-def test_a_name_that_an_interval_takes_is_refused():
-    with pytest.raises(UnsupportedQuery, match="same name"):
-        plan("DP-SELECT 1 COUNT(*) AS n, SUM(amount) AS n_low FROM t")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "COUNT(*) + 'a' AS n FROM t",
-        "region, region + 1 AS m, COUNT(*) FROM t GROUP BY region",
-        "region, COUNT(*) FROM t GROUP BY region HAVING COUNT(*)",
-        "region, COUNT(*) FROM t GROUP BY region HAVING region > 5",
-        "region, COUNT(*) AS n FROM t GROUP BY region HAVING n BETWEEN SYMMETRIC 5 AND 1",
-    ],
-)
-def test_what_cannot_be_finished_is_refused_beforehand(text):
-    with pytest.raises(UnsupportedQuery):
-        plan(f"DP-SELECT 1 {text}")
 
 
 def test_the_delta_of_a_selection_is_taken_from_the_measures():
@@ -485,21 +401,6 @@ def test_every_join_of_private_tables_matches_the_individuals_themselves(text):
             for each in join.args["on"].find_all(exp.EQ)
         ]
         assert any(one.name == two.name == UNIT and one.table != two.table for one, two in pairs)
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "ON a.month = b.month",
-        "USING (month)",
-        "ON a.person = a.person",
-        "ON a.person = b.visits",
-        "ON a.month = b.month AND a.region = b.region",
-    ],
-)
-def test_a_join_that_does_not_match_its_units_is_refused(condition):
-    with pytest.raises(UnsupportedQuery, match="must match their units"):
-        plan(f"DP-SELECT 1 COUNT(*) FROM t a JOIN t b {condition}")
 
 
 def test_a_chosen_group_of_fewer_than_k_individuals_stays_unseen_as_one_of_a_single_does():

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from helpers.projects import check_refused, open_rows
+from helpers.projects import open_rows
 from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.curator import draws, statements
 from sfumato.sql import magnitudes
@@ -120,28 +120,6 @@ def test_open_groups_without_a_group_have_no_bounds_to_state(curator):
     text = "DP-SELECT 1 DELTA 1e-7 text, SUM(fee) AS s FROM t WHERE age > 1000 GROUP BY text"
     assert curator.sql(text).table.num_rows == 0
     assert curator.sql(text).spent == 0
-
-
-@pytest.mark.parametrize(
-    ("statement", "reason"),
-    [
-        ("DP-SELECT 1 COUNT(fee BOUNDED PRIVATELY) FROM t", "BOUNDED PRIVATELY in COUNT"),
-        ("DP-SELECT 1 COUNT(*) FROM t WHERE (fee BOUNDED PRIVATELY) > 1", "BOUNDED PRIVATELY in WHERE"),
-        ("DP-SELECT 1 fee BOUNDED PRIVATELY FROM t", "in the parentheses of an aggregate"),
-        ("DP-SELECT 1 MAX(day BOUNDED PRIVATELY) FROM t", "needs a column with a public range"),
-        ("DP-SELECT 1 SUM(day BOUNDED PRIVATELY) FROM t", "of dates takes a public range"),
-        ("DP-SELECT 1 MAX(text BOUNDED PRIVATELY) FROM t", r"MAX of text.*CAST\(text AS DOUBLE\)"),
-        ("DP-SELECT 1 SUM(clinic BOUNDED PRIVATELY) FROM t", "SUM of text"),
-        ("EXPLAIN DP-SELECT 1 AVG(text BOUNDED PRIVATELY) FROM t", "AVG of text"),
-        ("DP-SELECT 1 SUM(person BOUNDED PRIVATELY) FROM t", "the unit's own value"),
-        ("DP-SELECT 1 SUM(debt) FROM t", "BOUNDED PRIVATELY"),
-        ("DP-SELECT 1 SUM(fee + debt) FROM t", "has none"),
-        ("DP-SELECT WITHIN 10 SUM(fee) FROM t", "does not depend on the records"),
-        ("DP-SELECT WITHIN 10% SUM(fee) FROM t", "does not depend on the records"),
-    ],
-)
-def test_what_cannot_be_bounded_so_is_refused_for_nothing(curator, statement, reason):
-    check_refused(curator, statement, reason)
 
 
 def test_text_in_quotes_is_no_mark(curator):

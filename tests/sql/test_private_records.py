@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from helpers.projects import check_refused, open_rows
+from helpers.projects import open_rows
 from sfumato.core.facts.table import MOST_RECORDS, parse_table, table_spec
 from sfumato.sql.magnitudes import CAPS, choose_cap, tally_individuals
 
@@ -85,19 +85,6 @@ def test_explain_tells_the_choice_and_reads_nothing(curator):
     assert "epsilon 0.5" in explained.explanation
     assert explained.price.errors == {"n": None}
     assert curator.budget().spent == 0
-
-
-@pytest.mark.parametrize(
-    ("statement", "reason"),
-    [
-        ("DP-SELECT 1 COUNT(*) FROM t a JOIN t b ON a.person = b.person", "one table"),
-        ("DP-SELECT 1 clinic, fee FROM t", "synthetic rows"),
-        ("DP-SELECT WITHIN 10 COUNT(*) FROM t", "does not depend on the records"),
-        ("DP-SELECT 1e-9 SUM(free BOUNDED PRIVATELY) FROM t", "beyond 2"),
-    ],
-)
-def test_what_cannot_choose_is_refused_for_nothing(curator, statement, reason):
-    check_refused(curator, statement, reason)
 
 
 def test_recipes_take_the_largest_bound(curator):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.projects import check_refused, open_rows
+from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
 from sfumato.sql import rollups
 from sfumato.sql.rollups import GroupingSets, choose_levels, combine_levels, spread_of, sum_levels
@@ -153,22 +153,6 @@ def test_explain_and_describe_tell_the_sets(curator):
     )
     small = curator.sql("EXPLAIN DP-SELECT 1 c, COUNT(*) FROM t GROUP BY ROLLUP(c)").explanation
     assert "measured by all keys together, and added up" in small
-
-
-@pytest.mark.parametrize(
-    ("rest", "reason"),
-    [
-        ("a, COUNT(DISTINCT person) FROM t GROUP BY ROLLUP(a)", "do not add up"),
-        ("a, COUNT(DISTINCT b) FROM t GROUP BY CUBE(a)", "do not add up"),
-        ("a, MEDIAN(fee) FROM t GROUP BY ROLLUP(a)", "do not add up"),
-        ("DELTA 1e-7 fee, COUNT(*) FROM t GROUP BY ROLLUP(fee)", "not public"),
-        ("a, COUNT(*), GROUPING(c) FROM t GROUP BY ROLLUP(a)", "neither aggregated nor in GROUP BY"),
-        ("a, SUM(n) FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) GROUP BY ROLLUP(a)", "inner query"),
-        ("COUNT(*) FROM t GROUP BY ROLLUP(person)", "single out"),
-    ],
-)
-def test_what_does_not_add_up_is_refused_for_nothing(curator, rest, reason):
-    check_refused(curator, f"DP-SELECT 1 {rest}", reason)
 
 
 def design(sets):
