@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Force, Json, note, print_json, print_table, progress, say
+from sfumato.cli.output import Force, Json, note, print_json, progress, say
 
 contest = typer.Typer(
     help="Contest packs: simulated, answered by an entry, scored by the official metric.",
@@ -138,20 +138,14 @@ def score(
     note(INTERNAL)
     for pack, found in boards:
         parts = list(dict.fromkeys(part for each in found for part in each.parts))
-        print_table(
-            *("entry", "epsilon", "score", *parts),
-            rows=[
-                (
-                    each.entry,
-                    "" if each.epsilon is None else format_exact(each.epsilon),
-                    f"{each.score:.4g}",
-                    *(_show(each.parts.get(part)) for part in parts),
-                )
-                for each in found
-            ],
-            title=f"{pack.folder.name} ({pack.contest})",
-            numbers=range(1, 3 + len(parts)),
-        )
+        lines = [("entry", "epsilon", "score", *parts)]
+        for each in found:
+            epsilon = "" if each.epsilon is None else format_exact(each.epsilon)
+            numbers = (_show(each.parts.get(part)) for part in parts)
+            lines.append((each.entry, epsilon, _show(each.score), *numbers))
+        say(f"{pack.folder.name} ({pack.contest})")
+        for first, *others in lines:
+            say(f"  {first:32s}" + "".join(f"{text:>13s}" for text in others))
 
 
 def _show(number: float | None) -> str:
