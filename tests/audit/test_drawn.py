@@ -16,6 +16,7 @@ from sfumato.audit.noise_off import NoiseRequest
 from sfumato.core.questions.gradients import Gradients
 from sfumato.curator import conversation, describe_source, series, statements
 from sfumato.curator.draft import draft_privately
+from sfumato.recipes import field_groups
 
 STATEMENTS = {
     "added": "COUNT(*), COUNT(DISTINCT person), SUM(debt), AVG(fare), CORR(fare, debt) FROM t",
@@ -65,6 +66,13 @@ def first_of_each(recipes):
 def test_a_recipe_draws_what_the_ledger_was_charged(project, recipe):
     charges, release = project.release(recipe)
     assert charges
+    assert find_overdraft(charges, release) is None
+
+
+def test_counts_too_many_to_list_draw_what_the_ledger_was_charged(fresh, monkeypatch):
+    monkeypatch.setattr(field_groups, "LARGEST_LISTED", 1)
+    charges, release = fresh.release({"recipe": "field-groups", "groups": [["region", "month"]]})
+    assert {draw.kind for charge in charges for draw in charge.draws} == {"sparse"}
     assert find_overdraft(charges, release) is None
 
 

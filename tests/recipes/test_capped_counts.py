@@ -1,5 +1,6 @@
 """Counts with a privately chosen bound: charge, resumption, scaling, and what is refused."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,8 +14,10 @@ import sfumato.core.noise
 from helpers.projects import write_project
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts
+from sfumato.recipes.base import follow_recipe
 
 SPEC = {
     "source": "t.parquet",
@@ -150,3 +153,18 @@ def test_columns_beyond_what_can_be_listed_are_refused(lay):
         CappedCounts(table="t", by=("a", "b")).plan(
             describe(columns=columns), epsilons=(Fraction(1),), delta=Fraction(0)
         )
+
+
+@pytest.mark.parametrize("caps", [(12, 13), (14, 16)])
+def test_bounds_beyond_the_records_of_the_table_are_not_offered(caps):
+    choice = CapChoice(name="n", columns=("a",), caps=caps, penalties=(0, 0), epsilon=Fraction(1, 100))
+
+    class Greedy:
+        kind = "greedy"
+
+        def run(self, plan, *, progress):
+            yield (choice,)
+
+    plan = RECIPE.plan(describe(), epsilons=(Fraction(1),), delta=Fraction(0))
+    with pytest.raises(RecipeError, match="beyond max_records"):
+        follow_recipe(replace(plan, recipe=Greedy()), answer=lambda asks: (), progress=lambda _: None)

@@ -17,12 +17,15 @@ import sfumato as sf
 import sfumato.core.noise
 from helpers.asking import converse
 from helpers.projects import write_project
-from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
+from sfumato.accounting import Budget, Cost, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.measurement import ask_cost
+from sfumato.core.questions.counts import OccupiedCells
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes import FieldGroups, field_groups
+from sfumato.recipes.base import Plan, Product
 from sfumato.release.certificate import pack_json
+from sfumato.release.files import pack_measurements
 from sfumato.statements.engine import StatementEngine
 
 SPEC = {
@@ -578,3 +581,50 @@ def test_rows_with_gaussian_noise_are_near_the_table_and_verify(lay, tmp_path):
     text = release.files["writeup.md"].decode()
     assert "Gaussian noise for its share" in text
     assert "with the same chance" in text
+
+
+class AskInTurn:
+    """A recipe that asks its requests one by one, under an allowance."""
+
+    kind, table = "in turn", "t"
+
+    def to_record(self):
+        return {"recipe": self.kind}
+
+    def run(self, plan, *, progress):
+        for request in plan.requests:
+            yield (request,)
+        return Product(table=pa.table({"one": [1]}))
+
+
+@pytest.mark.parametrize("answered", [1, 2])
+def test_a_kept_answer_in_which_nothing_passed_is_not_drawn_again(tmp_path, monkeypatch, answered):
+    pq.write_table(pa.table({"c": [1, 2]}), tmp_path / "t.parquet")
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"range": [0, 99]}}})
+    requests = tuple(
+        Request(
+            name=f"n{turn}", counted=OccupiedCells(("c",)), noise="laplace", scale=Fraction(2), threshold=500
+        )
+        for turn in range(3)
+    )
+    empty = np.empty(0, np.int64)
+    kept = tuple(Measurement(request=each, noisy_values=empty, cells=empty) for each in requests[:answered])
+    plan = Plan(
+        recipe=AskInTurn(),
+        table=table,
+        requests=requests,
+        epsilons=(Fraction(2),),
+        delta=Fraction(0),
+        allowance=(Cost(kind="pure", scale=Fraction(2), neighbours="add-remove", unit="row"),),
+    )
+    drawn = []
+
+    def sparse(cells, values, *, size, scale, threshold):
+        drawn.append(scale)
+        return empty.copy(), empty.copy()
+
+    monkeypatch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
+    engine = StatementEngine(tmp_path)
+    with converse(plan, engine, kept=pack_measurements(kept)) as conversation:
+        conversation.run()
+    assert len(drawn) == 3 - answered
