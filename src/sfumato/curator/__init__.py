@@ -449,7 +449,7 @@ class Curator:
             epsilon = 1 if file.epsilons is None else file.epsilons
             plan = self._plan(file.recipe, epsilon=epsilon, delta=file.delta or self._project.delta)
             described, asked = plan.table, [name for name in plan.columns if name in plan.table.columns]
-        return examine_source(self._engine, described, asked).to_record()
+        return examine_source(self._engine.here, described, asked).to_record()
 
     def publish_score(
         self,

@@ -1,15 +1,24 @@
-"""An engine whose server runs all of the portable queries, and the one that counts many marginals."""
+"""What the engines of servers share: all portable queries run there, and columns are known by their types."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.engine.base import TrueCounts, all_columns, cell_code
+from sfumato.core.engine.base import (
+    TrueCounts,
+    all_columns,
+    cell_code,
+    check_columns,
+    describe_columns,
+    refuse_large_marginals,
+    refuse_reading_keys,
+)
 from sfumato.core.engine.counts import (
     PortableEngine,
     bounded_query,
@@ -20,6 +29,7 @@ from sfumato.core.engine.counts import (
 )
 from sfumato.core.engine.outcomes import make_tally
 from sfumato.core.engine.residuals import finish_sums, list_tables, residuals_query
+from sfumato.core.errors import SourceError
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.moments import Moments
 from sfumato.core.questions.outcomes import Outcomes
@@ -27,6 +37,7 @@ from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
     from sfumato.core.engine.base import Fetched
+    from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
     from sfumato.servers.push.plan import PushedPlan
     from sfumato.sql.plan import QueryPlan
@@ -38,6 +49,32 @@ _MOST_SETS = 512
 
 class ServerEngine(PortableEngine):
     """An engine whose server runs all of the portable queries."""
+
+    unplain: ClassVar[str]
+    """What is wrong with a column of a type that is no plain value, and what to do about it."""
+
+    @contextmanager
+    @abstractmethod
+    def _describe(self, table: Table) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        """How errors call the source of a table, and its stored columns, from public facts alone."""
+        yield "", {}
+
+    @abstractmethod
+    def _check_encoding(self, table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored]) -> None:
+        """Raises an error if the columns cannot be encoded as their domains say. Reads no record."""
+
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Raises an error that names the table, the column and the remedy. Reads no record."""
+        refuse_large_marginals(table, marginals)
+        refuse_reading_keys(table, marginals)
+        with self._describe(table) as (where, stored):
+            columns = check_columns(table, marginals, stored, where=where, other=self.unplain)
+            self._check_encoding(table, columns, stored)
+
+    def describe(self, table: Table) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name, from the catalogue alone."""
+        with self._describe(table) as (where, stored):
+            return describe_columns(table, stored, where=where)
 
     @abstractmethod
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
@@ -177,3 +214,23 @@ def _count_chunk(
         f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
         f"FROM ({grouped}) AS grouped"
     )
+
+
+def wanted_columns(stored: Mapping[str, Stored], wanted: frozenset[str], unit: str | None) -> list[str]:
+    """The stored columns among those that are `wanted`, and `unit`, the one that names individuals."""
+    asked = {*wanted, unit}
+    return [
+        name
+        for name, each in stored.items()
+        if each.kind != "other" and not asked.isdisjoint((name, name.lower()))
+    ]
+
+
+def refuse_twins(names: Iterable[str], *, where: str) -> None:
+    """Refuses columns that differ in case at most: statements could not tell them apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        twin = seen.get(name.casefold())
+        if twin is not None:
+            raise SourceError(f"{where}: columns {twin!r} and {name!r} differ in case at most; rename one")
+        seen[name.casefold()] = name

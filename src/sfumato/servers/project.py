@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from sfumato.sql.plan import QueryPlan
     from sfumato.statements.execute import TrueAggregates
 
-Engine = StatementEngine
-"""What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
-
 # The engine of a place that is no file, and the package it needs.
 _SERVERS = {
     "postgres": ("sfumato.servers.postgres.engine", "PostgresEngine", "psycopg"),
@@ -37,30 +34,112 @@ _SERVERS = {
 }
 
 
-class ProjectEngine(StatementEngine):
-    """The engine of a project: tables in files are counted here, all others on the server that has them.
-
-    Statements are aggregated here for all tables: the columns that they name are fetched from servers.
-    """
+class Servers:
+    """The engines of the servers that have tables of a project, opened once each."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._servers: dict[str, ServerEngine] = {}
+        self._folder = folder
+        self._engines: dict[str, ServerEngine] = {}
         self._finding = Lock()
+
+    def find(self, table: Table | PublicTable) -> ServerEngine | None:
+        """The engine of the server that has the table; None if it is in files."""
+        place = find_place(table.source)
+        if place == "file":
+            return None
+        if isinstance(table, PublicTable):
+            raise SourceError(f"public table {table.name!r}: source must be a file")
+        with self._finding:  # one engine for a place, whoever asks first
+            if place not in self._engines:
+                module, name, package = _SERVERS[place]
+                try:
+                    import_module(package)
+                except ImportError:
+                    raise SourceError(
+                        f"table {table.name!r}: its source needs another package: "
+                        f"pip install 'sfumato[{place}]'"
+                    ) from None
+                self._engines[place] = getattr(import_module(module), name)(self._folder)
+            return self._engines[place]
+
+
+class FetchingEngine(StatementEngine):
+    """Counts and aggregates here: tables in files, and columns that are fetched from servers."""
+
+    def __init__(self, folder: Path, servers: Servers) -> None:
+        super().__init__(folder)
+        self._servers = servers
 
     @contextmanager
     def snapshot(self, table: Table) -> Iterator[None]:
         """As the engine of the table's place has it, and of those that its references lead to."""
         with ExitStack() as held:
             for each in list_chain(table):
-                server = self._find_server(each)
+                server = self._servers.find(each)
                 if server is not None:
                     held.enter_context(server.snapshot(each))
             yield
 
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        """A keyed digest, as the engine of the table's place makes it."""
+        server = self._servers.find(table)
+        if server is None or isinstance(table, PublicTable):
+            return super().version(table, secret=secret)
+        own = server.version(table, secret=secret)
+        if table.reference is None:
+            return own
+        return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The packed files of a table, and of those that its references lead to."""
+        tables = [table] if isinstance(table, PublicTable) else list_chain(table)
+        files = [path for each in tables if not self._servers.find(each) for path in self._find(each).paths]
+        return tuple(path for path in files if is_packed(path))
+
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+        server = self._servers.find(table)
+        if server is None or isinstance(table, PublicTable) or table.reference is not None:
+            return super().describe(table)
+        return server.describe(table)
+
+    def wanted(self, table: Table, names: frozenset[str]) -> frozenset[str]:
+        """The columns that a server is asked for, stored or not."""
+        described = {part for column in table.columns.values() for part in column.stored}
+        return needed_columns(table, names, described) | names
+
+    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
+        if all(self._servers.find(each) is None for each in list_chain(table)):
+            return super()._seal(table, names)
+        return seal_fetched(table, self._open(table, names), names)
+
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
+        server = self._servers.find(table)
+        if server is None:
+            return super()._open_stored(table, names)
+        return server.fetch(table, self.wanted(table, names))
+
+
+class ProjectEngine:
+    """Sends every question to who answers it: `here` for files and statements, or the server of the table.
+
+    Statements about one table of a server are aggregated there as far as it can; for all others the columns
+    that they name are fetched, and aggregated `here`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._servers = Servers(folder)
+        self.here = here = FetchingEngine(folder, self._servers)
+        self.snapshot, self.version, self.packed, self.describe = (
+            here.snapshot, here.version, here.packed, here.describe,
+        )  # fmt: skip
+        self.column_types, self.list_labels, self.select = here.column_types, here.list_labels, here.select
+        self.read_records = here.read_records
+        self.check_arrivals, self.sum_arrivals = here.check_arrivals, here.sum_arrivals
+
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts, as the engine of the table's place does."""
-        server = self._find_server(table)
+        server = self._servers.find(table)
         if server is not None and table.unit.period is not None:
             raise SourceError(
                 f"table {table.name!r}: a unit over time is counted from files only; make a view on the "
@@ -71,34 +150,17 @@ class ProjectEngine(StatementEngine):
                 f"table {table.name!r}: recipes count a table with references from files only; make a view "
                 "on the server that has the unit column"
             )
-        if table.family is not None and any(self._find_server(each) for each in list_chain(table)):
+        if table.family is not None and any(self._servers.find(each) for each in list_chain(table)):
             raise SourceError(
                 f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
             )
-        (super().check if server is None else server.check)(table, marginals)
-
-    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
-        """The packed files of a table, and of those that its references lead to."""
-        tables = [table] if isinstance(table, PublicTable) else list_chain(table)
-        files = [path for each in tables if not self._find_server(each) for path in self._find(each).paths]
-        return tuple(path for path in files if is_packed(path))
-
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
-        """A keyed digest, as the engine of the table's place makes it."""
-        server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable):
-            return super().version(table, secret=secret)
-        own = server.version(table, secret=secret)
-        if table.reference is None:
-            return own
-        return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
+        (server or self.here).check(table, marginals)
 
     def count(
         self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         """The exact answer to every question, counted where the table is."""
-        server = self._find_server(table)
-        return (super().count if server is None else server.count)(table, questions, progress=progress)
+        return (self._servers.find(table) or self.here).count(table, questions, progress=progress)
 
     def aggregate(
         self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
@@ -112,13 +174,13 @@ class ProjectEngine(StatementEngine):
 
         server, table, pushed = self._push(plan, tables)
         if server is None or table is None or pushed is None:
-            return super().aggregate(plan, tables, progress=progress)
+            return self.here.aggregate(plan, tables, progress=progress)
         names = frozenset(names_in(plan))
         if table.unit.private_records:
             table = cap_records(table, plan.unit.max_records)  # what was chosen for the statement
         with hide_failures(f"the table {table.name}"):
             progress("aggregating on the server")
-            inside, beyond = server.aggregate(table, pushed, self._wanted(table, names))
+            inside, beyond = server.aggregate(table, pushed, self.here.wanted(table, names))
             if beyond is None:
                 return inside
             progress("bounding contributions")
@@ -129,7 +191,7 @@ class ProjectEngine(StatementEngine):
 
     def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
         """Refuses a statement that could only fail, here or on the server that has its table."""
-        super().bind(plan, tables)
+        self.here.bind(plan, tables)
         self._push(plan, tables)
 
     def _push(
@@ -139,51 +201,12 @@ class ProjectEngine(StatementEngine):
         named = [tables[name] for name in dict.fromkeys(plan.relation.tables)]
         if len(named) != 1 or isinstance(named[0], PublicTable) or named[0].reference is not None:
             return None, None, None
-        server = self._find_server(named[0])
+        server = self._servers.find(named[0])
         return server, named[0], None if server is None else server.push(named[0], plan)
 
-    def describe(self, table: Table | PublicTable) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name."""
-        server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable) or table.reference is not None:
-            return super().describe(table)
-        return server.describe(table)
 
-    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        if all(self._find_server(each) is None for each in list_chain(table)):
-            return super()._seal(table, names)
-        return seal_fetched(table, self._open(table, names), names)
-
-    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
-        server = self._find_server(table)
-        if server is None:
-            return super()._open_stored(table, names)
-        return server.fetch(table, self._wanted(table, names))
-
-    def _wanted(self, table: Table, names: frozenset[str]) -> frozenset[str]:
-        """The columns that a server is asked for, stored or not."""
-        described = {part for column in table.columns.values() for part in column.stored}
-        return needed_columns(table, names, described) | names
-
-    def _find_server(self, table: Table | PublicTable) -> ServerEngine | None:
-        """The engine of the server that has the table, opened once; None if it is in files."""
-        place = find_place(table.source)
-        if place == "file":
-            return None
-        if isinstance(table, PublicTable):
-            raise SourceError(f"public table {table.name!r}: source must be a file")
-        with self._finding:  # one engine for a place, whoever asks first
-            if place not in self._servers:
-                module, name, package = _SERVERS[place]
-                try:
-                    import_module(package)
-                except ImportError:
-                    raise SourceError(
-                        f"table {table.name!r}: its source needs another package: "
-                        f"pip install 'sfumato[{place}]'"
-                    ) from None
-                self._servers[place] = getattr(import_module(module), name)(self._folder)
-            return self._servers[place]
+Engine = ProjectEngine
+"""What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
 
 
 def open_engine(folder: Path) -> Engine:

@@ -90,7 +90,7 @@ def test_spark_agrees_on_every_record_of_every_statement(folder, spark_source):
     waiting, faults, compared = [], [], 0
     for text in corpus.make_statements(LONG, "records", about=[("r", "c")]):
         plan = corpus.plan_statement(text, here, engine)
-        spark = server._find_server(table)
+        spark = server._servers.find(table)
         pushed = None if plan is None else push_plan(plan, SparkWords(table, spark._find(table).columns))
         if pushed is not None:
             waiting.append((text, pushed, corpus.list_rows(plan, here.tables["r"], engine)))

@@ -312,7 +312,7 @@ def test_it_is_read_in_one_transaction_that_cannot_write(place):
     table, engine = describe(source), open_engine(Path())
     engine.check(table, (("region",),))
     with engine.snapshot(table):
-        (room,) = engine._servers["postgres"]._rooms.values()
+        (room,) = engine._servers._engines["postgres"]._rooms.values()
         row = room.connection.execute(
             "SELECT current_setting('transaction_read_only'), current_setting('transaction_isolation'), "
             "current_setting('search_path'), current_setting('application_name')"

@@ -25,10 +25,6 @@ from sfumato.core.engine.base import (
     Fetched,
     TrueCounts,
     all_columns,
-    check_columns,
-    describe_columns,
-    refuse_large_marginals,
-    refuse_reading_keys,
     sign_version,
 )
 from sfumato.core.engine.counts import Ask, Beside, render
@@ -37,7 +33,7 @@ from sfumato.core.engine.parts import encoded_columns
 from sfumato.core.engine.source import Stored, describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
 from sfumato.core.facts.table import check_location, public_location
-from sfumato.servers.engine import ServerEngine, collect_cells, counted_query
+from sfumato.servers.engine import ServerEngine, collect_cells, counted_query, refuse_twins, wanted_columns
 from sfumato.servers.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
 from sfumato.servers.postgres.push import BeyondKept, PostgresWords, ask_beside, with_beyond
 from sfumato.servers.push.plan import (
@@ -180,6 +176,11 @@ class _Room:
 class PostgresEngine(ServerEngine):
     """An engine over tables and views of PostgreSQL servers; public tables are files of one folder."""
 
+    unplain = (
+        "has a nested or binary type, or one that is no plain value; leave it out, or make a view that turns "
+        "it into text or numbers"
+    )
+
     def __init__(self, _folder: Path) -> None:
         self._rooms: dict[str, _Room] = {}
         self._beyond = BeyondKept()
@@ -192,20 +193,13 @@ class PostgresEngine(ServerEngine):
             self._learn(room, source)
             yield
 
-    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Raises an error that names the table, the column and the remedy. Reads no record."""
-        refuse_large_marginals(table, marginals)
-        refuse_reading_keys(table, marginals)
+    @contextmanager
+    def _describe(self, table: Table) -> Iterator[tuple[str, Mapping[str, Stored]]]:
         with self._open(table) as (room, source):
-            stored = self._look(room, source).columns
-            columns = check_columns(
-                table,
-                marginals,
-                stored,
-                where=source.name,
-                other="has a nested or binary type, or one that is no plain value; leave it out, or make a "
-                "view that turns it into text or numbers",
-            )
+            yield source.name, self._look(room, source).columns
+
+    def _check_encoding(self, table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored]) -> None:
+        with self._open(table) as (room, source):
             encoded = encode_table(table, columns, stored, source.relation)
             with hide_server(source):
                 # Planned and not run: that the types fit and that it may be read is known from this.
@@ -229,11 +223,6 @@ class PostgresEngine(ServerEngine):
             progress("bounding contributions")
             progress("counting")
             return collect_cells(table, marginals, occupied, ask(counted_query(table, asked), {}))
-
-    def describe(self, table: Table) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name, from the catalogues alone."""
-        with self._open(table) as (room, source):
-            return describe_columns(table, self._look(room, source).columns, where=source.name)
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
@@ -457,10 +446,8 @@ def fetch_columns(
     """
     fields = {}
     selected = []
-    for name, column in columns.items():
-        asked = name in wanted or name.lower() in wanted or name == unit
-        if column.kind == "other" or not asked:
-            continue
+    for name in wanted_columns(columns, wanted, unit):
+        column = columns[name]
         # A decimal of any length names individuals by its text, and is a number otherwise.
         endless = column.type == "numeric" and _arrow_type(column) == pa.float64()
         is_name = name == unit and endless
@@ -504,11 +491,9 @@ def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: P
             f"{source.name}: its database is in {encoding}; only UTF8 keeps all texts apart, convert it"
         )
     columns: dict[str, Stored] = {}
-    seen: dict[str, str] = {}
-    for name, kind, modifier, category, schema in connection.execute(_COLUMNS, [oid]).fetchall():
-        twin = seen.setdefault(name.casefold(), name)
-        if twin != name:
-            raise SourceError(f"{source.name}: columns {twin!r} and {name!r} differ in case only; rename one")
+    rows = connection.execute(_COLUMNS, [oid]).fetchall()
+    refuse_twins((row[0] for row in rows), where=source.name)
+    for name, kind, modifier, category, schema in rows:
         known = kind if schema == "pg_catalog" and category == "b" else ""
         columns[name] = describe_type(known, modifier, is_enum=category == "e")
     return Described(oid, columns)

@@ -9,7 +9,7 @@ name are fetched, and DuckDB aggregates them as it does for files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +24,7 @@ from sfumato.core.engine.base import (
     Fetched,
     TrueCounts,
     all_columns,
-    check_columns,
-    describe_columns,
     name_source,
-    refuse_large_marginals,
-    refuse_reading_keys,
     sign_version,
 )
 from sfumato.core.engine.counts import Ask, Beside, bounded_query, number_table, render
@@ -52,6 +48,7 @@ from sfumato.servers.spark.workers import COUNTED, Layout, lay_out, make_counter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
     from sfumato.servers.push.plan import PushedPlan
     from sfumato.sql.plan import QueryPlan
@@ -63,6 +60,8 @@ _STORED = "stored AS stored"
 
 class SparkEngine(ServerEngine):
     """An engine over tables of Spark's catalog and Parquet on shared storage."""
+
+    unplain = "is an array, a map, a structure, binary or of another type without single values; leave it out"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,21 +86,13 @@ class SparkEngine(ServerEngine):
                 if outer is None:
                     self._held.pop(table.source, None)
 
-    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Raises an error that names the table, the column and the remedy. Reads no record."""
-        refuse_large_marginals(table, marginals)
-        source = self._look_up(table)
-        refuse_reading_keys(table, marginals)
-        columns = check_columns(
-            table,
-            marginals,
-            source.columns,
-            where=name_source(table),
-            other="is an array, a map, a structure, binary or of another type without single values; "
-            "leave it out",
-        )
+    @contextmanager
+    def _describe(self, table: Table) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        yield name_source(table), self._find(table).columns
+
+    def _check_encoding(self, table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored]) -> None:
         for place, column in enumerate(columns):
-            encode_spark_column(table.column(column), source.columns, place=place, limit=table.text_limit)
+            encode_spark_column(table.column(column), stored, place=place, limit=table.text_limit)
 
     def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does, as far as Spark can see.
@@ -144,10 +135,6 @@ class SparkEngine(ServerEngine):
             counted = room.run(job, what=name_source(table))
         part = [to_numpy(column.combine_chunks()) for column in counted.columns]
         return collect_cells(table, marginals, occupied, [part])
-
-    def describe(self, table: Table) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
-        return describe_columns(table, self._find(table).columns, where=name_source(table))
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from sfumato.core.engine.base import Fetched, name_source
 from sfumato.core.engine.source import Stored, describe_stored
 from sfumato.core.errors import SourceError
+from sfumato.servers.engine import refuse_twins, wanted_columns
 from sfumato.servers.spark.encode import describe_type, quote_spark_name
 from sfumato.servers.spark.session import SparkRoom
 from sfumato.servers.spark.workers import pack_batches
@@ -76,11 +77,7 @@ def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> 
     """The columns `wanted` of a table and the one that names individuals, as Arrow types."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    names = [
-        name
-        for name, stored in source.columns.items()
-        if stored.kind != "other" and (name in wanted or name.lower() in wanted or name == table.unit.column)
-    ]
+    names = wanted_columns(source.columns, wanted, table.unit.column)
     types = {
         field.name: to_arrow_type(field.dataType, timezone="UTC")
         for field in source.frame.schema.fields
@@ -150,16 +147,8 @@ def _describe_table(session: SparkSession, address: str) -> list[str]:
 
 
 def _describe(frame: DataFrame, name: str) -> dict[str, Stored]:
-    columns: dict[str, Stored] = {}
-    seen: dict[str, str] = {}
-    for field in frame.schema.fields:
-        twin = seen.setdefault(field.name.casefold(), field.name)
-        if twin != field.name or field.name in columns:
-            raise SourceError(
-                f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
-            )
-        columns[field.name] = describe_type(field.dataType.simpleString())
-    return columns
+    refuse_twins((field.name for field in frame.schema.fields), where=name)
+    return {field.name: describe_type(field.dataType.simpleString()) for field in frame.schema.fields}
 
 
 def _escape(path: str) -> str:
