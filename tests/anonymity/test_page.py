@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sfumato.anonymity import Options, release_table
-from sfumato.anonymity.page import build_page
-from sfumato.anonymity.summary import summarise
+from sfumato.anonymity.summary import build_page, summarise
 from sfumato.pages.charts import draw_pairs
 
 PEOPLE = {

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from sfumato.pages.charts import draw_matrix, has_uneven_bins
-from sfumato.pages.curve import ErrorPoint, draw_errors
-from sfumato.pages.series import draw_scatter, draw_series
+from sfumato.pages.series import ErrorPoint, draw_errors, draw_scatter, draw_series
 from sfumato.pages.words import MINUS
 from sfumato.report.explain.explanation import explain_guarantee
 from sfumato.report.explain.guarantee import Guarantee

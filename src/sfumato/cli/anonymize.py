@@ -96,8 +96,14 @@ def anonymize(
     """
     from sfumato.anonymity.anonymize import release_table
     from sfumato.anonymity.options import Options
-    from sfumato.anonymity.page import build_page
-    from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register, summarise
+    from sfumato.anonymity.summary import (
+        INTERNAL,
+        build_page,
+        check_target,
+        describe_summary,
+        read_register,
+        summarise,
+    )
     from sfumato.core.files import write_file
 
     options = Options(

@@ -14,12 +14,13 @@ from sfumato.core.errors import SfumatoError
 
 _INTERRUPTED = 130
 
-# In the order of the help; each is a function of its module, and two have commands of their own.
+# In the order of the help; each is a function of the module of its name, and two have commands of their own.
 COMMANDS = (
     "init", "groups", "describe", "doctor", "check", "release", "sql", "serve", "budget", "verify", "report",
     "export", "predict", "regress", "score", "audit", "anonymize", "explain", "respond", "estimate", "demo",
     "contest", "user", "attack",
 )  # fmt: skip
+_MODULES = {"respond": "estimate"}  # the same options, and answers that one writes and the other reads
 
 
 def build_app(*names: str) -> typer.Typer:
@@ -35,7 +36,7 @@ def build_app(*names: str) -> typer.Typer:
     )
     app.callback()(options)
     for name in names or COMMANDS:
-        command = getattr(import_module(f"sfumato.cli.{name}"), name)
+        command = getattr(import_module(f"sfumato.cli.{_MODULES.get(name, name)}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sfumato.cli.completion import Vocabulary
 from sfumato.cli.output import note, open_curator, progress
+from sfumato.cli.shell import Vocabulary
 from sfumato.core.cost.budget import MANY
 from sfumato.core.exact import format_short
 

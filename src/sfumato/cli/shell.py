@@ -1,26 +1,290 @@
-"""The shell of `sfumato sql`: statements and commands from a terminal, a pipe or a file."""
+"""The shell of `sfumato sql`: lines become statements, keys complete names, and answers are shown.
+
+What is completed is public: keywords, tables, columns and their values. Nothing here reads a record.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.cli.completion import CHOICES, COMMANDS
 from sfumato.cli.display import show_answer
 from sfumato.cli.output import note, say
-from sfumato.cli.script import Collector, Piece, split_script
 from sfumato.core.errors import SfumatoError, UnsupportedQuery
 from sfumato.core.facts.column import suggest_name
+from sfumato.sql.statement import mask_text
 
 if TYPE_CHECKING:
     from sfumato.cli.display import Mode
     from sfumato.cli.respondent import Respondent
     from sfumato.sql.finish import Answer
+
+
+KEYWORDS = (
+    "DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SHOW TABLES", "SUMMARIZE", "WITHIN", "DELTA", "FROM",
+    "JOIN", "LEFT JOIN", "ON", "USING", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "WITH",
+    "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN",
+    "ELSE", "END", "DISTINCT", "FILTER", "OVER", "ASC", "DESC", "INTERVAL", "DATE", "NULL", "TRUE", "FALSE",
+)  # fmt: skip
+FUNCTIONS = (
+    "COUNT(", "SUM(", "AVG(", "MIN(", "MAX(", "MEDIAN(", "QUANTILE(", "STDDEV(", "VARIANCE(", "MODE(", "TOP(",
+    "CORR(", "COVAR_POP(", "REGR_SLOPE(", "DATE_TRUNC(", "EXTRACT(", "CAST(", "ROUND(", "FLOOR(", "COALESCE(",
+    "NULLIF(", "UPPER(", "LOWER(", "ABS(",
+)  # fmt: skip
+COMMANDS = (".budget", ".help", ".mode", ".pager", ".quit", ".read", ".schema", ".tables", ".timing")
+CHOICES: dict[str, tuple[str, ...]] = {
+    ".mode": ("box", "line", "csv", "json", "markdown"),
+    ".timing": ("on", "off"),
+    ".pager": ("on", "off"),
+}
+
+_WORD = re.compile(r"[\w.$-]*$")
+_BEFORE_TABLE = re.compile(
+    r"\b(?:from|join|describe|desc|summarize|table)\s+$|^\s*\.schema\s+|\bfrom\s[^()]*,\s*$", re.IGNORECASE
+)
+_COMPARED = re.compile(
+    r'([A-Za-z_]\w*|"[^"]+")\s*(?:=|<>|!=|(?:not\s+)?in\s*\([^()]*|like)\s*$', re.IGNORECASE
+)
+_MOST = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The public names: tables with their columns, and the public values of columns."""
+
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
+    """Where the last word of `text` begins, and what it may become.
+
+    >>> trips = Vocabulary(tables={"trips": ("fare", "zone")}, values={"zone": ("north", "old town")})
+    >>> complete("select count(*) from tr", trips)
+    (21, ['trips'])
+    >>> complete("SELECT COUNT(*) FROM trips WHERE zone = 'o", trips)
+    (40, ["'old town'"])
+    >>> complete("select dea", Vocabulary(tables={"t": ("Death City", "deaths")}))
+    (7, ['"Death City"', 'deaths'])
+    """
+    if text.lstrip().startswith("."):
+        return _complete_command(text, vocabulary)
+    if text.count("'") % 2:
+        start = text.rindex("'")
+        return start, _complete_value(text[:start], text[start + 1 :], vocabulary)
+    columns = [column for name in _named_tables(text, vocabulary) for column in vocabulary.tables[name]]
+    if text.count('"') % 2:
+        start = text.rindex('"')
+        names = vocabulary.tables if _BEFORE_TABLE.search(text[:start]) else dict.fromkeys(columns)
+        return start, [_quote(name) for name in _starting(text[start + 1 :], names)]
+    found = _WORD.search(text)
+    start = found.start() if found is not None else len(text)
+    word, before = text[start:], text[:start]
+    if _BEFORE_TABLE.search(before):
+        return start, _spell(_starting(word, vocabulary.tables))
+    table, dot, part = word.rpartition(".")
+    if dot:
+        listed = _fold(vocabulary.tables).get(table.lower(), ())
+        return start + len(table) + 1, _spell(_starting(part, listed))
+    lower = word.islower()
+    spoken = [each.lower() if lower else each for each in (*FUNCTIONS, *KEYWORDS)]
+    offered = _spell(_starting(word, dict.fromkeys(columns)))
+    return start, [*offered, *(_starting(word, spoken) if word else ())]
+
+
+def read_vocabulary(
+    text: Callable[[], str], vocabulary: Callable[[], Vocabulary]
+) -> Callable[..., str | None]:
+    """The function that readline calls; `text` is what was written of the statement on lines before."""
+    import readline
+
+    found: list[str] = []
+
+    def completer(_word: str, state: int) -> str | None:
+        nonlocal found
+        if state == 0:
+            before, line = text(), readline.get_line_buffer()[: readline.get_endidx()]
+            start, candidates = complete(before + line, vocabulary())
+            # Only what stands from begidx on is replaced, and a value may hold blanks before that.
+            skipped = readline.get_begidx() - (start - len(before))
+            found = [each[skipped:] if skipped > 0 else each for each in candidates[:_MOST]]
+        return found[state] if state < len(found) else None
+
+    return completer
+
+
+def _complete_command(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
+    command, blank, word = text.lstrip().partition(" ")
+    start = len(text) - len(word)
+    if not blank:
+        return len(text) - len(command), _starting(command, COMMANDS)
+    options = vocabulary.tables if command == ".schema" else CHOICES.get(command, ())
+    return start, _starting(word, options)
+
+
+def _complete_value(before: str, typed: str, vocabulary: Vocabulary) -> list[str]:
+    compared = _COMPARED.search(before)
+    values = _fold(vocabulary.values)
+    name = "" if compared is None else compared[1].strip('"').lower()
+    listed = values.get(name) if name else None
+    if listed is None:
+        listed = tuple(dict.fromkeys(value for each in values.values() for value in each))
+    return ["'" + value.replace("'", "''") + "'" for value in _starting(typed, listed)]
+
+
+def _named_tables(text: str, vocabulary: Vocabulary) -> list[str]:
+    """The tables that a statement names; all of them if it names none yet."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return [name for name in vocabulary.tables if name.lower() in words] or list(vocabulary.tables)
+
+
+def _spell(names: Iterable[str]) -> list[str]:
+    """Names as a statement has them: in quotes where they need them."""
+    return [name if re.fullmatch(r"[^\W\d]\w*", name) else _quote(name) for name in names]
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _starting(word: str, names: Iterable[str]) -> list[str]:
+    folded = word.casefold()
+    return [name for name in names if name.casefold().startswith(folded)]
+
+
+def _fold(named: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name.lower(): each for name, each in named.items()}
+
+
+_LONGEST = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A statement, or a command that begins with a dot, and the line on which it begins."""
+
+    text: str
+    line: int
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command of the shell and no statement."""
+        return self.text.startswith(".")
+
+
+class Collector:
+    """Takes lines one by one and gives the pieces that they complete.
+
+    A statement ends with a semicolon outside quotes and comments. A line that begins with a dot is a command,
+    unless a statement is under way.
+    """
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._begin = self._line = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no statement is under way."""
+        return not _begins(self._pending)
+
+    @property
+    def prompt(self) -> str:
+        """What is asked for: a statement, the rest of one, or the end of a quote or a comment."""
+        if self.is_empty:
+            return "sfumato> "
+        return "   '...> " if self._is_hidden else "    ...> "
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Whether a quote or a comment is open, in which no semicolon ends a statement."""
+        try:
+            mask_text(self._pending)
+        except UnsupportedQuery:
+            return True
+        return False
+
+    @property
+    def pending(self) -> str:
+        """What was written of the statement that is under way."""
+        return self._pending
+
+    def clear(self) -> None:
+        """Forgets the statement that is under way."""
+        self._pending = ""
+
+    def feed(self, line: str) -> Iterator[Piece]:
+        """The pieces that are complete with one more line."""
+        number, self._line = self._line, self._line + 1
+        if self.is_empty and line.lstrip().startswith("."):
+            self._pending = ""
+            yield Piece(text=line.strip(), line=number)
+            return
+        if not self._pending.strip():
+            self._pending, self._begin = "", number
+        self._pending += line if line.endswith("\n") else f"{line}\n"
+        yield from self._take()
+
+    def finish(self) -> Iterator[Piece]:
+        """The statement at the end, which needs no semicolon."""
+        if not self.is_empty:
+            yield self._piece(self._pending)
+        self._pending = ""
+
+    def _take(self) -> Iterator[Piece]:
+        while True:
+            try:
+                end = mask_text(self._pending).find(";")
+            except UnsupportedQuery:  # a quote or a comment is open, it may be closed on a line to come
+                if len(self._pending) > _LONGEST:
+                    yield from self.finish()
+                return
+            if end < 0:
+                return
+            text, rest = self._pending[: end + 1], self._pending[end + 1 :]
+            if _begins(text.removesuffix(";")):
+                yield self._piece(text)
+            self._begin += text.count("\n")
+            self._pending = rest
+
+    def _piece(self, text: str) -> Piece:
+        """A statement, with the line of its own first word: remarks before it are part of it."""
+        return Piece(text=text.strip(), line=self._begin + text.count("\n", 0, _first(text)))
+
+
+def split_script(lines: Iterable[str]) -> Iterator[Piece]:
+    r"""The statements and commands of a script.
+
+    >>> script = ["-- two; remarks\n", "SELECT\n", "1; .b;\n", ".budget"]
+    >>> [(piece.line, piece.text) for piece in split_script(script)]
+    [(2, '-- two; remarks\nSELECT\n1;'), (3, '.b;'), (4, '.budget')]
+    """
+    collector = Collector()
+    for line in lines:
+        yield from collector.feed(line)
+    yield from collector.finish()
+
+
+def _begins(text: str) -> bool:
+    """Whether there is more than blanks and remarks."""
+    return _first(text) < len(text)
+
+
+def _first(text: str) -> int:
+    """The place of the first sign that is no blank and in no remark."""
+    try:
+        masked = mask_text(text)
+    except UnsupportedQuery:
+        masked = text
+    kept = mask_text(text, quotes=False) if masked is not text else text
+    return len(kept) - len(kept.lstrip())
+
 
 _HELP = """\
 DP-SELECT 0.5 COUNT(*) FROM table;   a statement ends with a semicolon and says what it may spend
@@ -176,7 +440,6 @@ def load_line_editor(respondent: Respondent, pending: Callable[[], str]) -> None
         import readline
     except ImportError:  # pragma: no cover - Windows
         return
-    from sfumato.cli.completion import read_vocabulary
 
     readline.set_completer(read_vocabulary(pending, respondent.vocabulary))
     readline.set_completer_delims(" \t\n,()=<>;")

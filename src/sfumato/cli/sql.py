@@ -73,8 +73,7 @@ def sql(
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     from sfumato.cli.display import to_bytes
     from sfumato.cli.respondent import Curated, Modelled
-    from sfumato.cli.script import Piece
-    from sfumato.cli.shell import Quit, Shell, read_lines
+    from sfumato.cli.shell import Piece, Quit, Shell, read_lines
     from sfumato.core.files import check_file, write_file
 
     if out is not None:
@@ -126,8 +125,7 @@ def run_workload(
     """
     from sfumato.cli.display import show_answer
     from sfumato.cli.output import open_curator, print_json, progress, say
-    from sfumato.cli.script import split_script
-    from sfumato.cli.shell import read_lines
+    from sfumato.cli.shell import read_lines, split_script
     from sfumato.core.exact import format_short
 
     curator = open_curator(project)

@@ -82,7 +82,7 @@ def test_spark_agrees_on_whole_statements(folder, spark_source):
 @pytest.mark.slow
 def test_spark_agrees_on_every_record_of_every_statement(folder, spark_source):
     """What each record adds, of many statements in one job: to start a job takes longer than to run it."""
-    from sfumato.servers.spark.push import SparkWords
+    from sfumato.servers.spark.encode import SparkWords
 
     here = corpus.make_project(["t.parquet"] * 3, folder)
     table = corpus.move(here, [spark_source] * 3).tables["r"]

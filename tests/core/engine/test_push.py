@@ -12,8 +12,8 @@ import sfumato as sf
 from helpers import corpus
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import cap_unit
+from sfumato.servers.postgres import encode as asking
 from sfumato.servers.postgres import engine as postgres
-from sfumato.servers.postgres import push as asking
 from sfumato.servers.project import open_engine
 from sfumato.servers.push import plan as push
 from sfumato.sql.relation import Relation

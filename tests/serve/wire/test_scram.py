@@ -9,8 +9,7 @@ import pytest
 from helpers.wire import make_certificate
 from sfumato.serve.state import make_verifier
 from sfumato.serve.wire.messages import Refusal
-from sfumato.serve.wire.scram import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate
-from sfumato.serve.wire.server import load_certificate
+from sfumato.serve.wire.server import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate, load_certificate
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 VERIFIER = make_verifier("pencil", salt=SALT, iterations=4096)

@@ -34,8 +34,17 @@ from sfumato.core.engine.source import Stored, describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
 from sfumato.core.facts.table import check_location, public_location
 from sfumato.servers.engine import ServerEngine, collect_cells, counted_query, refuse_twins, wanted_columns
-from sfumato.servers.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
-from sfumato.servers.postgres.push import BeyondKept, PostgresWords, ask_beside, with_beyond
+from sfumato.servers.postgres.encode import (
+    BeyondKept,
+    PostgresWords,
+    ask_beside,
+    describe_type,
+    encode_table,
+    identify,
+    stored_name,
+    text_of,
+    with_beyond,
+)
 from sfumato.servers.push.plan import (
     aggregate_queries,
     clipped_query,

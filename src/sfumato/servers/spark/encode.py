@@ -6,7 +6,8 @@ that patterns decide what is one; and it writes numbers and dates in other words
 is turned into the value that DuckDB would write that way, and values are compared.
 
 A column is encoded in steps, so that no expression grows out of hand. Before the last one a long list of
-values is joined, which is faster than any expression.
+values is joined, which is faster than any expression. `SparkWords` spells in the same way what statements
+aggregate there; moments are microseconds from 1970 in these.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
 from sfumato.core.engine.source import Kind, Stored
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
+from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words
 
 # Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"
@@ -386,3 +388,142 @@ def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> t
         return split_moment(name), part_of_text(value, part)
     refuse_period(stored.kind, column, part, name)
     return part_of_moment(name, stored.type, part), value
+
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_EXACT_DIGITS = 15
+_ENDLESS_DAYS = 2**31 - 2
+_FINAL_DAY = 106_751_990  # from 1970, where moments end
+_NARROW = 2**22
+"""What is added up of a record as it is, up to this: 2^40 records stay below 2^63."""
+_FUNCTIONS = {
+    "YEAR": "year",
+    "QUARTER": "quarter",
+    "MONTH": "month",
+    "DAY": "day",
+    "DOY": "dayofyear",
+    "HOUR": "hour",
+    "MINUTE": "minute",
+    "WEEK": "weekofyear",
+    "WEEKOFYEAR": "weekofyear",
+}
+
+
+class SparkWords(Words):
+    """Columns of a table that is read as `stored`."""
+
+    double = "DOUBLE"
+    whole = "BIGINT"
+    divided = "DIV"
+
+    def spell_unit(self, name: str, stored: Stored) -> str:
+        """An individual, NULL for nobody."""
+        if stored.type not in (*_INTEGERS, "string", "boolean"):
+            raise UnpushedError
+        return quote_spark_name(name)
+
+    def spell_raw(self, name: str, stored: Stored) -> Pushed:
+        """A stored value made plain."""
+        value = quote_spark_name(name)
+        match stored.type:
+            case "boolean":
+                return Pushed(value, "boolean")
+            case "double":
+                return self.spell_number(name, stored)
+            case "string":
+                return self.spell_text(name, stored)
+            case "date":
+                finite = f"unix_date({value}) BETWEEN -{_ENDLESS_DAYS} AND {_ENDLESS_DAYS}"
+                return Pushed(f"(CASE WHEN {finite} THEN {value} END)", "date")
+            case "timestamp" | "timestamp_ntz":
+                moment = value if stored.type == "timestamp" else f"CAST({value} AS TIMESTAMP)"
+                micros = f"unix_micros({moment})"
+                inside = f"{micros} BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT}"
+                return Pushed(f"(CASE WHEN {inside} THEN {micros} END)", "timestamp")
+            case kind if kind in _INTEGERS:
+                return Pushed(value, "integer")
+            case _:
+                raise UnpushedError
+
+    def spell_whole(self, name: str, stored: Stored) -> Pushed:
+        """A stored whole number or truth value as a whole number."""
+        if stored.type == "boolean":
+            return Pushed(f"CAST({quote_spark_name(name)} AS BIGINT)", "integer", (0, 1), wide=True)
+        if stored.type not in _INTEGERS:
+            raise UnpushedError
+        return Pushed(f"CAST({quote_spark_name(name)} AS BIGINT)", "integer")
+
+    def spell_number(self, name: str, stored: Stored) -> Pushed:
+        """A stored floating number made plain: NaN is missing, an infinity the largest number of its sign."""
+        value = f"CAST({quote_spark_name(name)} AS DOUBLE)"
+        if stored.digits is not None:
+            precision, scale = stored.digits
+            if precision > _EXACT_DIGITS or not 0 <= scale <= precision:
+                raise UnpushedError
+            return Pushed(value, "double")
+        if stored.type not in ("float", "double"):
+            raise UnpushedError
+        most = float(np.finfo(np.float64 if stored.type == "double" else np.float32).max)
+        high, low = self.spell_double(most), self.spell_double(-most)
+        # Adding zero turns the negative zero into zero, which a list of constants would not find.
+        plain = (
+            f"(CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} + {self.spell_double(0.0)} "
+            f"WHEN {value} < {low} THEN {low} WHEN {value} > {high} AND NOT isnan({value}) THEN {high} END)"
+        )
+        return Pushed(plain, "double")
+
+    def spell_text(self, name: str, stored: Stored) -> Pushed:
+        """The text of a stored text or whole number, cut as in a sealed table, compared by its bytes."""
+        value = quote_spark_name(name)
+        if stored.type in (*_INTEGERS, "boolean"):
+            return Pushed(f"CAST({value} AS STRING)", "text")
+        if stored.type != "string":
+            raise UnpushedError
+        return Pushed(f"left(make_valid_utf8({value}), {self.table.text_limit})", "text")
+
+    def spell_label(self, name: str, stored: Stored) -> str:
+        """As `spell_text`, for a comparison with labels: a text that is not UTF-8 is none of them."""
+        if stored.type != "string":
+            return self.spell_text(name, stored).sql
+        return f"left({quote_spark_name(name)}, {self.table.text_limit})"
+
+    def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
+        """A part of a stored date or moment, as a described column has it."""
+        if stored.kind != "date" or (stored.type == "date" and part == "hour"):
+            raise UnpushedError
+        return Pushed(
+            f"(CAST({part_of_moment(quote_spark_name(name), stored.type, part)} AS BIGINT))", "integer"
+        )
+
+    def spell_code(self, column: Column) -> str:
+        """The code of a column, as recipes count it."""
+        found = encode_spark_column(column, self.stored, place=0, limit=self.table.text_limit)
+        if found.keys is not None or found.refined != "p0":
+            raise UnpushedError
+        return "(" + re.sub(r"\bp0\b", lambda _: f"({found.prepared})", found.code) + ")"
+
+    def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
+        """A part of a plain date or moment."""
+        if part == "EPOCH_US" and kind == "date":
+            days = f"CAST(unix_date({value}) AS BIGINT)"
+            return f"(CASE WHEN {days} BETWEEN -{_FINAL_DAY} AND {_FINAL_DAY} THEN {days} * 86400000000 END)"
+        if part == "EPOCH_US":
+            return value
+        moment = value if kind == "date" else f"timestamp_micros({value})"
+        if part == "ISODOW":
+            return f"CAST(weekday({moment}) + 1 AS BIGINT)"
+        if part in ("DOW", "DAYOFWEEK"):
+            return f"CAST(dayofweek({moment}) - 1 AS BIGINT)"
+        return f"CAST({_FUNCTIONS[part]}({moment}) AS BIGINT)"
+
+    def spell_literal(self, text: str) -> str:
+        """A text in quotes."""
+        return quote_spark_text(text)
+
+    def spell_moment(self, microseconds: int) -> str:
+        """A moment, in microseconds from 1970."""
+        return f"CAST({microseconds} AS BIGINT)"
+
+    def spell_total(self, value: str, largest: int) -> str:
+        """The sum of whole numbers up to `largest`, which no number of records makes overflow."""
+        return f"sum({value})" if largest <= _NARROW else f"sum(CAST({value} AS DECIMAL(20, 0)))"

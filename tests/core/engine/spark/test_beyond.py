@@ -8,7 +8,8 @@ import pytest
 from helpers import corpus
 from sfumato.core.facts.project import parse_project
 from sfumato.servers.project import open_engine
-from sfumato.servers.spark import beyond
+from sfumato.servers.spark import engine as beyond
+from sfumato.servers.spark import workers
 from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
@@ -132,10 +133,10 @@ def test_a_name_that_stands_in_a_folder_is_read_by_spark(tmp_path):
 @pytest.mark.parametrize("kind", NAMES)
 def test_equal_names_have_equal_places_wherever_they_stand(kind):
     column = make_rows(kind)["person"].combine_chunks().drop_null()
-    places = beyond.find_places(column, 12)
+    places = workers.find_places(column, 12)
     assert places.min() >= 0
     assert places.max() < 2**12
-    alone = [int(beyond.find_places(column[at : at + 1], 12)[0]) for at in range(0, len(column), 37)]
+    alone = [int(workers.find_places(column[at : at + 1], 12)[0]) for at in range(0, len(column), 37)]
     assert alone == places[::37].tolist()
     named = dict(zip(column.to_pylist(), places.tolist(), strict=True))
     assert [named[each] for each in column.to_pylist()] == places.tolist()
@@ -148,12 +149,12 @@ def test_every_record_of_a_crowded_place_is_listed():
     batches = [
         pa.RecordBatch.from_arrays([column[at : at + 500]], ["u"]) for at in range(0, len(column), 500)
     ]
-    (counted,) = beyond.count_places(beyond.read_batches, 3)(iter(batches))
+    (counted,) = workers.count_places(workers.read_batches, 3)(iter(batches))
     counts = np.frombuffer(counted["counts"][0].as_py(), f"u{counted['width'][0].as_py()}")
-    assert counts.tolist() == np.bincount(beyond.find_places(column, 3), minlength=8).tolist()
+    assert counts.tolist() == np.bincount(workers.find_places(column, 3), minlength=8).tolist()
     crowded = np.arange(8) == counts.argmax()
     listed = pa.Table.from_batches(
-        beyond.list_units(beyond.read_batches, np.packbits(crowded).tobytes(), 3)(iter(batches))
+        workers.list_units(workers.read_batches, np.packbits(crowded).tobytes(), 3)(iter(batches))
     )
     assert listed.num_rows == counts.max()
-    assert set(beyond.find_places(listed["u"].combine_chunks(), 3)) == {counts.argmax()}
+    assert set(workers.find_places(listed["u"].combine_chunks(), 3)) == {counts.argmax()}
