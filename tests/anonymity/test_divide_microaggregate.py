@@ -53,18 +53,6 @@ def test_every_class_has_k_people_and_its_own_centre(rows, k):
         assert words[each] == min(often, key=lambda word: (-often[word], word))
 
 
-@settings(max_examples=40, deadline=None)
-@given(rows=ROWS, data=st.data())
-def test_the_order_of_rows_does_not_matter(rows, data):
-    rows = SEED + rows
-    results = []
-    for each in (rows, rows, data.draw(st.permutations(rows))):
-        columns, tuples = make(each)
-        found = microaggregate(tuples, tuples.rows, build_space(columns), 3)
-        results.append(found.classes.tolist())
-    assert results[0] == results[1] == results[2]
-
-
 def gather_by_definition(points, k):
     """MDAV as it is written down, for points on a line that are all different."""
     left, classes = sorted(points), []
@@ -111,14 +99,6 @@ def test_near_records_are_together():
     assert found.classes[4:8].max() == found.classes[4:8].min()
     assert found.count == 3
     assert sorted(centre_labels(columns, tuples, found)[0]) == [2, 502, 902]
-
-
-def test_many_equal_records_are_a_class_of_their_own():
-    rows = [(5, "a")] * 10 + [(number, "b") for number in range(9)]
-    columns, tuples = make(rows)
-    found = microaggregate(tuples, tuples.rows, build_space(columns), 3)
-    heavy = np.flatnonzero(tuples.rows == 10)[0]
-    assert (found.classes == found.classes[heavy]).sum() == 1
 
 
 def test_blocks_keep_the_cost_low_and_k_holds_in_each():

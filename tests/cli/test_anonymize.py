@@ -127,21 +127,6 @@ def test_formats(folder, out):
     run(path, "--quasi", "age,sex", "--k", "2", "--out", folder / "again.csv")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "holds"),
-    [
-        (("--entropy-l", "2"), lambda found: found["found"]["entropy_l"] >= 2),
-        (("--recursive", "3,2"), lambda found: found["asked"]["recursive"] == {"c": 3.0, "l": 2}),
-        (("--t", "0.4"), lambda found: found["found"]["t"] <= 0.4),
-        (("--delta", "1.5"), lambda found: found["found"]["delta_disclosure"] < 1.5),
-    ],
-)
-def test_models_of_the_sensitive_column(folder, arguments, holds):
-    assert holds(as_json(folder, "--sensitive", "score", *arguments))
-    name = arguments[0].strip("-").replace("-", "_")
-    assert as_json(folder, "--sensitive", "score", *arguments, "--force")["asked"][name] is not None
-
-
 def test_distances(folder):
     ordered = as_json(folder, "--sensitive", "score", "--t", "0.3", "--distance", "ordered")
     assert ordered["found"]["by_column"][0]["distance"] == "ordered"
@@ -214,13 +199,6 @@ def test_survey_weights_are_a_population(folder):
     make(folder, *both, code=2)
 
 
-def test_a_weight_keeps_a_column_finer(folder):
-    plain = as_json(folder)
-    heavy = as_json(folder, "--weight", "age=50", "--weight", "sex=0.5", out="heavy.csv")
-    assert heavy["asked"]["weights"] == {"age": 50.0, "sex": 0.5}
-    assert heavy["loss"]["ncp_by_column"]["age"] < plain["loss"]["ncp_by_column"]["age"]
-
-
 def test_the_target_is_predicted(folder):
     assert as_json(folder)["accuracy"] is None
     assert as_json(folder, "--sensitive", "diagnosis", out="b.csv")["accuracy"]["target"] == "diagnosis"
@@ -265,15 +243,6 @@ def test_the_report_is_one_file_and_is_not_overwritten(folder):
     assert (folder / "page.html").read_text() == "mine"
     make(folder, *arguments, "--force", out="new.csv")
     assert (folder / "page.html").read_text() != "mine"
-
-
-def test_nothing_is_replaced_without_force(folder):
-    make(folder)
-    first = (folder / "out.csv").read_bytes()
-    make(folder, k=5, code=1)
-    assert (folder / "out.csv").read_bytes() == first
-    make(folder, "--force", k=9)
-    assert (folder / "out.csv").read_bytes() != first
 
 
 def test_a_table_that_is_not_what_was_asked_is_not_handed_over(folder, monkeypatch):

@@ -2,19 +2,15 @@
 
 import json
 from functools import partial
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import typer
 
 import sfumato as sf
 from helpers.cli import invoke
-from sfumato.cli import app
-from sfumato.cli.score import score
 from sfumato.demo import write_demo
 from sfumato.metrics import INTERNAL, pie_chart
 
@@ -216,19 +212,6 @@ def test_the_project_names_the_table_if_the_release_does_not(project, out):
     assert "no table" in str(
         run(project.parent / "plain.parquet", "--project", project, "--table", "u", code=2).exception
     )
-
-
-def test_every_option_has_a_help_text():
-    command = typer.main.get_command(app).commands["score"]
-    assert all(parameter.help for parameter in command.params if parameter.name != "help")
-    assert set(get_args(get_type_hints(score)["metric"])) == {
-        "general",
-        "pie-chart",
-        "k-marginal",
-        "taxi",
-        "match3",
-        "l1",
-    }
 
 
 def test_a_noisy_score_is_charged_and_may_be_published(tmp_path):

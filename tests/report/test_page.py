@@ -267,11 +267,6 @@ def test_several_epsilons_are_told_beside_each_other(rows, folders):
     assert "At epsilon 1 " not in reader.words
 
 
-def test_parts_of_a_comparison_may_be_missing(counts):
-    page, _ = read(counts, comparison={"rows": {"truth": 5, "release": 6}})
-    assert "INTERNAL" in page
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -319,16 +314,6 @@ def test_unknown_fields_and_missing_ones_do_no_harm(folders, tmp_path):
     assert "not described by the schema" in reader.words
 
 
-def test_a_wide_table_stays_small(folders, tmp_path):
-    generator = np.random.default_rng(1)
-    sizes = {f"column {number}": 2 + number % 40 for number in range(174)}
-    table = pa.table({name: generator.integers(0, size, 10_008) for name, size in sizes.items()})
-    columns = {name: folders.column(range=[0, size - 1]) for name, size in sizes.items()}
-    measured = [(folders.measure(name, (name,), size), [5] * size) for name, size in sizes.items()]
-    folder = folders.write_release(tmp_path / "out", table=table, columns=columns, measured=measured)
-    assert len(build_report(folder)) < LIMIT / 2
-
-
 def test_a_long_table_stays_small(folders, tmp_path):
     places, months, kinds = 278, 36, 174
     generator = np.random.default_rng(1)
@@ -351,16 +336,6 @@ def test_a_long_table_stays_small(folders, tmp_path):
     truth = generator.integers(0, 5000, (places, months)).tolist()
     page = build_report(folder, comparison=folders.compare(("place", "month", "kind")), maps={"truth": truth})
     assert len(page) < LIMIT
-
-
-def test_the_longest_names_stay_below_the_limit(folders, tmp_path):
-    quotes = '"' * 76
-    values = [f"{quotes}{value:04}" for value in range(300)]
-    labels = {f"{quotes[:36]}{number:04}": values for number in range(200)}
-    table = pa.table({name: [values[0]] for name, values in labels.items()})
-    columns = {name: folders.column(values=values) for name, values in labels.items()}
-    folder = folders.write_release(tmp_path / "out", table=table, columns=columns)
-    assert len(build_report(folder)) < LIMIT
 
 
 def test_a_release_of_the_curator(project, tmp_path, monkeypatch):

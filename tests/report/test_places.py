@@ -10,7 +10,7 @@ import pytest
 
 from helpers.browser import find_browser
 from sfumato.core.errors import RecipeError
-from sfumato.demo import City, neighbourhood_names, simulate_map
+from sfumato.demo import City, simulate_map
 from sfumato.pages.svg import step_of
 from sfumato.pages.words import MINUS
 from sfumato.report.estimates import Estimate, estimate_counts, judge_signal
@@ -121,21 +121,6 @@ def test_labels_without_an_area_are_told_with_their_values(folders, tmp_path):
     assert "&#39;Old Mill&#39; (nearest: &#39;Olde Mill&#39;) has no area on the map" in page
     assert "Not on the map:" in page
     assert "Old Mill (520)" in page
-
-
-def test_a_hundred_areas_over_two_years_stay_below_a_megabyte(folders, tmp_path):
-    names = neighbourhood_names(City(neighbourhoods=100))
-    values = np.random.default_rng(1).poisson(90, (100, 24))
-    folder = write_cells(folders, tmp_path / "out", values, names=names)
-    geography = write_map(tmp_path, names, size=100)
-    page = build_report(folder, geography=geography)
-    assert len(page) < LIMIT
-    assert len(frames_of(page.decode())) == 25
-    truth = {
-        "truth": values.tolist(),
-        "cells": {"columns": ["place", "month"], "truth": values.ravel().tolist()},
-    }
-    assert len(build_report(folder, geography=geography, maps=truth)) < LIMIT
 
 
 def test_a_map_too_large_to_tell_everything_still_shows_its_colours(folders, tmp_path):

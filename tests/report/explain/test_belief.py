@@ -20,29 +20,6 @@ from sfumato.report.explain.guarantee import (
 )
 
 
-@pytest.mark.parametrize("prior", [0, 1])
-@pytest.mark.parametrize("kind", ["epsilon", "rho", "mu"])
-def test_whoever_is_certain_stays_so(kind, prior):
-    guarantee = Guarantee(kind=kind, amount=3, times=5)
-    for rarity in (None, Fraction(1, 20)):
-        if rarity is not None or kind == "epsilon":
-            assert belief_bounds(guarantee, prior, rarity=rarity) == (prior, prior)
-    assert best_guess(guarantee, prior) == 1
-    told = explain_guarantee(guarantee, prior=prior)
-    assert {(each.low, each.high) for each in told.once.evidence} == {(prior, prior)}
-
-
-@pytest.mark.parametrize("prior", [0.001, 0.1, 0.5, 0.97])
-@pytest.mark.parametrize("epsilon", ["1e-6", "0.5", "2", "50"])
-def test_pure_bounds_are_those_of_the_exercise(prior, epsilon):
-    factor = math.exp(float(epsilon))
-    low, high = belief_bounds(Guarantee(kind="epsilon", amount=epsilon), prior)
-    assert high == pytest.approx(prior * factor / (prior * factor + 1 - prior), rel=1e-12)
-    assert low == pytest.approx(prior / factor / (prior / factor + 1 - prior), rel=1e-12)
-    assert posterior_after(prior, [float(epsilon)]) == pytest.approx(high)
-    assert posterior_after(prior, [-float(epsilon)]) == pytest.approx(low)
-
-
 def test_losses_of_several_answers_add_up():
     assert posterior_after(0.3, [0.7, -0.2, 0.1]) == pytest.approx(posterior_after(0.3, [0.6]))
     once = belief_bounds(Guarantee(kind="epsilon", amount="0.3", times=4), 0.2)

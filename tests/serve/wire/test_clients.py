@@ -4,12 +4,10 @@ Metadata, descriptions and probes are free; a statement is charged once, whoever
 are what `make clients` installs; who has not is told which test was left out.
 """
 
-import asyncio
 import json
 import os
 import shutil
 import subprocess
-import time
 from datetime import date, datetime
 from pathlib import Path
 
@@ -297,43 +295,6 @@ def test_roles_hold_at_this_door(server):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(about)
     assert server.charges() == 0
-
-
-def test_sixty_four_clients_with_one_statement_make_one_charge(server):
-    psycopg = pytest.importorskip("psycopg")
-    dsn = server.dsn(password="ana\\'s password")
-
-    async def ask(begin):
-        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-            await begin.wait()
-            found = await connection.execute("DP-SELECT 0.1 clinic, COUNT(*) FROM visits GROUP BY clinic")
-            return tuple(await found.fetchall())
-
-    async def crowd():
-        begin = asyncio.Barrier(64)
-        return await asyncio.gather(*(ask(begin) for _ in range(64)))
-
-    assert len(set(asyncio.run(crowd()))) == 1
-    assert server.charges() == 1
-
-
-def test_who_leaves_or_cancels_finds_the_answer_later(server):
-    psycopg = pytest.importorskip("psycopg")
-    dsn = server.dsn(password="ana\\'s password")
-    texts = [f"DP-SELECT 0.1 COUNT(*) FROM visits WHERE fee > {fee}" for fee in (10, 20)]
-    left, cancelled = (psycopg.connect(dsn, autocommit=True) for _ in texts)
-    for connection, text in zip((left, cancelled), texts, strict=True):
-        connection.pgconn.send_query(text.encode())
-        connection.pgconn.flush()
-    while server.service.metrics().get("requests", 0) < 2:
-        time.sleep(0.001)
-    cancelled.cancel_safe()
-    for connection in (left, cancelled):
-        connection.pgconn.finish()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        first = [connection.execute(text).fetchone() for text in texts]
-        assert [connection.execute(text).fetchone() for text in texts] == first
-    assert server.charges() > 1
 
 
 @pytest.mark.parametrize(

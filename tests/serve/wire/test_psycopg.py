@@ -306,19 +306,6 @@ def test_a_wrong_key_cancels_nothing(server, connection):
     assert connection.execute("DP-SELECT 0.1 slow, clinic FROM visits").rowcount == 3
 
 
-def test_leaving_in_the_middle_harms_nobody(server):
-    server.service.release.clear()
-    with spends(server, 1):
-        connection = psycopg.connect(server.dsn(), autocommit=True)
-        connection.pgconn.send_query(b"DP-SELECT 0.1 slow FROM visits")
-        while server.service.asked[-1][0] != "DP-SELECT 0.1 slow FROM visits":
-            time.sleep(0.01)
-        connection.pgconn.finish()
-        server.service.release.set()
-    with psycopg.connect(server.dsn()) as connection:
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
 def test_wrong_passwords_are_refused_and_limited():
     with RunningServer(limits=Limits(pause_seconds=0.01)) as server:
         messages = set()
