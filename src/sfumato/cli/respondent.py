@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sfumato.cli.output import note, open_curator, progress
-from sfumato.cli.shell import Vocabulary
 from sfumato.core.cost.budget import MANY
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.exact import format_short
+from sfumato.core.facts.column import suggest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sfumato.sql.finish import Answer
+
 
 _MOST_VALUES = 1000  # of one column that are completed
 
@@ -175,9 +177,6 @@ class Modelled:
 
     def schema(self, table: str) -> Answer:
         """The columns of a table."""
-        from sfumato.core.errors import UnsupportedQuery
-        from sfumato.core.facts.column import suggest_name
-
         name = self._model.table.name
         if table.strip('"').lower() != name.lower():
             raise UnsupportedQuery(f"no table {table!r}{suggest_name(table, [name])}")
@@ -202,3 +201,11 @@ def _list(columns: dict[str, list[str]]) -> Answer:
     from sfumato.sql.finish import Answer
 
     return Answer(table=pa.table(columns), public=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The public names: tables with their columns, and the public values of columns."""
+
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

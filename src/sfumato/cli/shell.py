@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.cli.display import show_answer
 from sfumato.cli.output import note, say
+from sfumato.cli.respondent import Vocabulary
 from sfumato.core.errors import SfumatoError, UnsupportedQuery
 from sfumato.core.facts.column import suggest_name
 from sfumato.sql.statement import mask_text
@@ -52,14 +53,6 @@ _COMPARED = re.compile(
     r'([A-Za-z_]\w*|"[^"]+")\s*(?:=|<>|!=|(?:not\s+)?in\s*\([^()]*|like)\s*$', re.IGNORECASE
 )
 _MOST = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
-    """The public names: tables with their columns, and the public values of columns."""
-
-    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
