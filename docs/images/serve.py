@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from helpers.browser import Browser  # noqa: E402
-from sfumato.demo import write_demo  # noqa: E402
+from sfumato.cli.city import write_demo  # noqa: E402
 
 ASKED = """DP-SELECT 0.1 month, COUNT(*) AS records
 FROM incidents

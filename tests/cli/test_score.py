@@ -11,7 +11,7 @@ import pytest
 
 import sfumato as sf
 from helpers.cli import invoke
-from sfumato.demo import write_demo
+from sfumato.cli.city import write_demo
 from sfumato.metrics import INTERNAL, pie_chart
 
 run = partial(invoke, "score")

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from sfumato.cli.city import City, neighbourhood_names, simulate_map
 from sfumato.core.errors import RecipeError, SourceError
-from sfumato.demo import City, neighbourhood_names, simulate_map
 from sfumato.report.geography import count_matches, place_areas, read_geography
 
 SQUARE = [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]

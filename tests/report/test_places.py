@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from helpers.browser import find_browser
+from sfumato.cli.city import City, simulate_map
 from sfumato.core.errors import RecipeError
-from sfumato.demo import City, simulate_map
 from sfumato.pages.svg import step_of
 from sfumato.pages.words import MINUS
 from sfumato.report.estimates import Estimate, estimate_counts, judge_signal

@@ -18,8 +18,8 @@ def demo(
     """Simulate a city, release its incidents privately, verify the release. Takes seconds."""
     import sfumato
     from sfumato.cli.check import show_check
+    from sfumato.cli.city import draw_bars, write_demo
     from sfumato.core.files import write_file
-    from sfumato.demo import draw_bars, write_demo
     from sfumato.report.geography import read_geography
     from sfumato.report.page import build_report
 

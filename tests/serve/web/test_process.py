@@ -9,7 +9,7 @@ from helpers import browser as headless
 from helpers.served import add_user, serve
 from helpers.site import write_visits
 from helpers.walk import Walk
-from sfumato.demo import write_demo
+from sfumato.cli.city import write_demo
 
 
 @pytest.mark.slow
