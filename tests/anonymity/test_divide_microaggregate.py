@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from sfumato.anonymity.divide import microaggregate
 from sfumato.anonymity.encode import Partition, build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.labels import centre_labels
-from sfumato.core.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(st.one_of(st.none(), st.integers(-9, 9)), st.sampled_from("abcd")), min_size=4, max_size=80
@@ -110,18 +109,6 @@ def test_blocks_keep_the_cost_low_and_k_holds_in_each():
     assert sizes.max() < 14
 
 
-def test_k_may_count_people_of_a_register():
-    columns, tuples = make([(number, "ab"[number % 2]) for number in range(10)])
-    people = np.array([0, 4, 0, 4, 0, 4, 0, 4, 0, 4])
-    found = microaggregate(tuples, people, build_space(columns), 6)
-    assert np.bincount(found.classes, people, minlength=found.count).min() >= 6
-    # A class may have no row of the table at all, only people of the register.
-    empty = Partition(found.tuple_of_entry, np.zeros(10, np.int64), found.classes, found.count)
-    assert all(value is not None for value in centre_labels(columns, tuples, empty)[0])
-    with pytest.raises(AnonymityError, match="only 20 people"):
-        microaggregate(tuples, people, build_space(columns), 21)
-
-
 @pytest.mark.parametrize(
     ("values", "centre"),
     [
@@ -152,10 +139,3 @@ def test_centres_are_of_the_kind_of_the_column(values, centre):
     ((found,),) = centre_labels([column], tuples, whole)
     assert found == centre
     assert type(found) is type(centre)
-
-
-def test_suppressed_rows_do_not_count():
-    column = encode_quasi_identifier("a", pa.chunked_array([[1, 2, 90]]))
-    tuples = collapse_rows([column.codes], [column.size])
-    partition = Partition(np.arange(3, dtype=np.int32), tuples.rows, np.array([0, 0, -1], np.int32), 1)
-    assert centre_labels([column], tuples, partition) == ((2,),)

@@ -200,13 +200,6 @@ def test_a_finer_level_may_satisfy_where_a_coarser_one_does_not():
     assert found.classes.tolist() == [0, -1, 1]
 
 
-def test_of_equal_losses_the_finer_levels_are_taken():
-    # A level of groups of one value each says the same as the values.
-    columns = [make_column(name, [0, 0, 1, 1, 2, 2], [[2, 1, 0], [0, 1, 2]]) for name in "ab"]
-    tuples, _ = collapse(columns, [0] * 6)
-    assert find_optimum(tuples, tuples.rows, columns, 2, NONE, 0.0).levels == (0, 0)
-
-
 def test_what_is_left_is_compared_with_what_is_left():
     # Class b is all ones, and is suppressed; without it the shares of the others' values are other ones.
     codes = [0] * 10 + [1] * 10 + [2] * 4

@@ -103,15 +103,6 @@ def test_what_is_left_out_no_longer_counts(rows, model, kept):
         assert models.satisfied_by(np.array([each])) == holds(model, values, table)
 
 
-def test_several_columns_must_all_hold():
-    rows = np.array([0, 0, 1, 1], np.int32)
-    first = count_values("a", rows, np.array([0, 1, 0, 1], np.int32), tuples=2)
-    second = count_values("b", rows, np.array([0, 1, 1, 1], np.int32), tuples=2)
-    models = Models((DistinctL("a", 2), DistinctL("b", 2)), (first, second))
-    assert models.find_satisfied(np.array([0, 1], np.int32), 2).tolist() == [True, False]
-    assert models.find_satisfied(np.array([1, 0], np.int32), 2).tolist() == [False, True]
-
-
 def test_ties_hold():
     rows = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 1], np.int32)
     values = np.array([0, 1, 0, 0, 0, 0, 1, 1, 1, 1], np.int32)
@@ -144,13 +135,6 @@ def test_tables_of_billions_of_rows_do_not_overflow():
         far = Models((Closeness("s", apart - 1e-6, distance),), (column,))
         assert not far.find_satisfied(np.array([0, 1], np.int32), 2).any()
     assert Models((EntropyL("s", 2), RecursiveL("s", 1.5, 2)), (column,)).satisfied_by(np.array([0]))
-
-
-def test_the_cost_is_that_of_different_pairs():
-    rows = np.tile(np.array([0, 1], np.int32), 5000)
-    column = count_values("s", rows, np.zeros(10_000, np.int32), tuples=2)
-    assert column.codes.size == 2
-    assert column.counts.tolist() == [5000, 5000]
 
 
 @pytest.mark.parametrize(

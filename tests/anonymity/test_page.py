@@ -7,7 +7,6 @@ import pytest
 
 from sfumato.anonymity import Options, release_table
 from sfumato.anonymity.summary import build_page, summarise
-from sfumato.pages.charts import draw_pairs
 
 PEOPLE = {
     "age": [61, 72, 66, 40, 35, 44],
@@ -99,11 +98,3 @@ def test_several_sensitive_columns_are_told_one_by_one():
     plan = Options(quasi_identifiers="age", k=3, sensitive=["ill", "score"])
     text = build_page(summarise(release_table(people, plan)), name="x.csv").decode()
     assert "sensitive column" in text
-
-
-def test_columns_are_as_high_as_their_shares():
-    drawn = draw_pairs(["1", "2"], [0.5, 0.5], [0.0, 1.0], "sizes")
-    heights = [float(each) for each in re.findall(r'width="[\d.]+" height="([\d.]+)" class="column', drawn)]
-    before, after = heights[2::2], heights[3::2]  # the first two are the key
-    assert before == [48, 48]
-    assert after == [0.6, 96]

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 from sfumato.anonymity import Groups, Options, release_table
 from sfumato.anonymity.summary import (
@@ -99,14 +98,6 @@ def test_a_quasi_identifier_may_be_called_as_the_weights_are():
     plan = Options(quasi_identifiers="survey weights", k=2)
     found = summarise(release_table(people, plan), survey_weights=pa.chunked_array([[1.0, 1, 1, 1]]))
     assert found.after.records == 4
-
-
-def test_subsets_have_both_sides():
-    found = summarise(release())
-    assert found.small == 3
-    assert found.subsets[0][0].columns == ("age",)
-    assert [each.unique for each in found.subsets[0]] == [1, 0]
-    assert {each.columns for each, _ in found.subsets} == {("age",), ("sex",), ("age", "sex")}
 
 
 def test_the_target():
@@ -203,18 +194,6 @@ def test_each_record_is_predicted_by_the_others_only():
     # Every value occurs once: a memory of the record itself would be right, the others know nothing.
     rows = {"a": list(range(100)), "s": ["u", "v"] * 50}
     assert measure(rows).before <= 0.55
-
-
-def test_a_full_grid_is_not_split_along_a_column():
-    # Dealt out in sorted order, each fold would have one value of the last column and never learn it.
-    grid = [(a, b) for a in range(50) for b in range(10)]
-    rows = {"a": [a for a, _ in grid], "b": [b for _, b in grid], "s": ["uv"[b % 2] for _, b in grid]}
-    assert measure(rows, features=["a", "b"]).before == 1
-
-
-ROWS = st.lists(
-    st.tuples(st.sampled_from("xyz"), st.sampled_from("pq"), st.sampled_from("uvw")), min_size=1, max_size=40
-)
 
 
 @pytest.mark.parametrize(

@@ -118,15 +118,6 @@ def test_a_person_reads_a_table(source):
     assert "krr" in shown
 
 
-def test_answers_are_overwritten_with_force(source):
-    out = source.parent / "answers.csv"
-    options = ["--column", "tree", "--values", ",".join(LABELS), "--epsilon", 1]
-    run("respond", source, *options, "-o", out)
-    before = out.read_bytes()
-    run("respond", source, *options, "-o", out, "--force")
-    assert out.read_bytes() != before
-
-
 def test_values_outside_are_refused_or_counted_as_stated(tmp_path):
     source, out = tmp_path / "a.csv", tmp_path / "b.parquet"
     source.write_text(f'tree\nash\n{SECRET}\n""\nash\n')
@@ -164,13 +155,6 @@ def test_answers_of_another_shape_are_refused(tmp_path):
     for line in ("zz", "00ff", "ff", '""'):
         out.write_text(f"x\n00\n{line}\n")
         run("estimate", out, code=2)
-
-
-def test_a_category_may_be_called_na(tmp_path):
-    source, out = tmp_path / "a.csv", tmp_path / "b.csv"
-    source.write_text("x\nNA\nnull\nNA\n")
-    run("respond", source, "--values", "NA,null", "--epsilon", 44, "-o", out)
-    assert out.read_text().split() == ['"response"', "0", "1", "0"]
 
 
 def test_answers_without_rows_are_refused(tmp_path):

@@ -6,9 +6,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-import sfumato as sf
 from sfumato.cli import main, output
-from sfumato.cli.output import console, escape_controls, print_json
+from sfumato.cli.output import escape_controls, print_json
 
 STEER = "\x1b]0;x\x07\x1b[2J\x9b31m\r\u202e"
 LABEL = f"a{STEER}[/red]:sos:"
@@ -82,12 +81,6 @@ def test_json_with_controls_reads_back(capsys):
     assert json.loads(capsys.readouterr().out) == {LABEL: LABEL}
 
 
-def test_what_the_console_writes_itself_stays(capsys):
-    show = console()
-    show.print("one\ntwo", style="bold")
-    assert capsys.readouterr().out == "one\ntwo\n"
-
-
 @pytest.mark.parametrize("where", ["a command", "before a command"])
 def test_an_interrupt_is_one_line(project, monkeypatch, capfd, where):
     def interrupt(*_, **__):
@@ -112,12 +105,6 @@ def test_an_interrupt_while_the_command_is_loaded_is_one_line(monkeypatch, capfd
         start()
     assert done.value.code == 130
     assert capfd.readouterr().err == "interrupted; nothing was read or spent\n"
-
-
-def test_a_release_of_such_labels_verifies(hostile):
-    out = hostile.parent / "out"
-    sf.open(hostile).release(hostile.parent / "recipe.toml", out=out)
-    assert sf.verify(out, ledger=hostile.parent / "ledger.db").checked
 
 
 def test_what_is_compiled_for_the_first_time_says_so(tmp_path, monkeypatch, capsys):

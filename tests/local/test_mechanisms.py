@@ -1,6 +1,5 @@
 """Every mechanism: what it takes, what it refuses, and what it estimates from known answers."""
 
-from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -9,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato.local as local
-from sfumato.core.errors import RecipeError, SchemaError, SfumatoError
+from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import (
-    HadamardResponse,
     LocalHashing,
-    RandomizedResponse,
-    UnaryEncoding,
     estimate_frequencies,
     make_mechanism,
     project_shares,
@@ -51,11 +47,6 @@ def test_round_trips_at_every_epsilon(name, epsilon, categories):
     assert np.all(estimate.population_errors >= estimate.standard_errors)
     assert np.allclose(estimate.counts, 5000 * estimate.frequencies)
     assert read_mechanism(mechanism.to_record()) == mechanism
-
-
-def test_at_epsilon_50_answers_are_the_truth():
-    values = np.arange(1000) % 10
-    assert np.array_equal(randomized_response(values, epsilon=50, categories=10), values)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "coin", *MEANS])
@@ -186,15 +177,6 @@ def test_few_answers_are_never_taken_for_forged(name, people):
     made = make(name, epsilon=3, categories=50)
     for _ in range(50):
         assert np.all(np.isfinite(made.estimate(made.respond([49] * people)).frequencies))
-
-
-def test_known_counts_give_known_shares():
-    mechanism = RandomizedResponse(epsilon=1, categories=3)
-    hit, miss = mechanism.hit, mechanism.miss
-    estimate = mechanism.estimate([0] * 50 + [1] * 30 + [2] * 20)
-    for share, count in zip(estimate.frequencies, (50, 30, 20), strict=True):
-        assert share == pytest.approx(float((Fraction(count, 100) - miss) / (hit - miss)))
-    assert estimate.frequencies.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["krr", "oue", "sue", "olh", "hadamard"])
@@ -335,11 +317,6 @@ def test_records_that_were_edited_are_refused(record):
         read_mechanism(record)
 
 
-def test_unary_flips_have_names():
-    with pytest.raises(RecipeError, match="flips"):
-        UnaryEncoding(epsilon=1, categories=3, flips="both")
-
-
 def test_no_answer_repeats_and_none_can_be_seeded():
     values = np.zeros(256, np.int64)
     for name in NAMES:
@@ -349,16 +326,3 @@ def test_no_answer_repeats_and_none_can_be_seeded():
         code = getattr(getattr(local, name), "__init__", None)
         names = getattr(getattr(code, "__code__", None), "co_varnames", ())
         assert not any("seed" in each for each in names)
-
-
-def test_the_public_names_are_documented():
-    for name in local.__all__:
-        told = getattr(local, name).__doc__
-        assert told
-        assert not told.startswith(f"{name}("), name
-
-
-def test_errors_are_ours():
-    for wrong in (lambda: HadamardResponse(epsilon=-1), lambda: randomized_response(["x"], epsilon=1)):
-        with pytest.raises(SfumatoError):
-            wrong()

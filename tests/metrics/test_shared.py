@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.facts.table import parse_table
-from sfumato.metrics import compare_tables, encode_pair, k_marginal, match3, taxi
-from sfumato.metrics.columns import read_side
+from sfumato.metrics import compare_tables, encode_pair, taxi
 from sfumato.metrics.compare import SHARES
-from sfumato.metrics.match3 import measure_cities
 from sfumato.metrics.scoring import score_pies
 
 pytestmark = pytest.mark.shared
@@ -94,38 +92,3 @@ def test_adult_halves_are_close_and_shuffled_columns_are_not(shared):
     assert good["ladder"]["share"] > 0.25
     assert bad["ladder"]["share"] < 0.05
     assert [rung["share"] for rung in good["ladder"]["rungs"]] == list(SHARES)
-
-
-def test_census_excerpts(shared):
-    path = shared / "data" / "diverse_communities" / "ma2019.csv.gz"
-    people = read_side(path, side="truth")
-    columns = ["PUMA", "SEX", "MSP", "HISP", "RAC1P", "HOUSING_TYPE", "OWN_RENT", "EDU", "PINCP_DECILE"]
-    people = people.select(columns)
-    half = people.slice(0, people.num_rows // 2)
-    score = k_marginal(
-        people, people.take(np.arange(0, people.num_rows, 2)), place=["PUMA"], bias_cutoff=None
-    )
-    assert 900 < score.score < 1000
-    assert k_marginal(people, half, place=["PUMA"]).biased.any()
-    comparison = compare_tables(people, half)
-    assert len(comparison.columns) == len(columns)
-
-
-def test_incomes_of_areas(shared):
-    people = read_side(shared / "data" / "diverse_communities" / "national2019.csv.gz", side="truth")
-    wage = np.array([float(v) if v != "N" and float(v) >= 0 else -1 for v in people["PINCP"].to_pylist()])
-    areas = np.unique(people["PUMA"].to_numpy(zero_copy_only=False), return_inverse=True)[1]
-    coded = {
-        "SEX": people["SEX"].to_numpy(),
-        "AGEP": people["AGEP"].to_numpy(),
-        "CITY": areas,
-        "INCWAGE": np.where(wage < 0, 999_998, wage).astype(np.int64),
-    }
-    cities = measure_cities(coded["SEX"], coded["CITY"], coded["INCWAGE"])
-    assert len(cities) == 20
-    assert all(0.2 < city.gini < 0.9 for city in cities.values())
-    assert match3(coded, coded).score == pytest.approx(1e6)
-    half = {name: values[::2] for name, values in coded.items()}
-    score = match3(coded, half)
-    assert 0.9e6 < score.income < 1e6
-    assert score.marginals < score.income

@@ -264,18 +264,6 @@ def test_values_below_zero_do_not_look_like_values_above(folders, tmp_path):
     assert "Noise put some below zero" in page
 
 
-def test_columns_below_zero_hang_from_the_axis(folders, tmp_path):
-    folder = write_cells(folders, tmp_path / "out", [[-90, -60, 20], [40, 30, 300]], names=["a", "b"])
-    card = build_report(folder).decode().split("month<small>")[1].split("</svg>")[0]
-    rects = re.findall(
-        r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)" class="column( n)?">', card
-    )
-    axis = float(re.search(r'<line x1="0" y1="([\d.]+)"', card)[1])
-    for value, (top, height, below) in zip([-50, -30, 320], rects, strict=True):
-        assert bool(below) is (value < 0)
-        assert (float(top) if value < 0 else float(top) + float(height)) == pytest.approx(axis, abs=0.1)
-
-
 def test_bins_are_as_wide_as_they_reach(folders, tmp_path):
     table = pa.table({"income": ["[0, 10)", "[10, 20)", "[20, 100]"], "count": [100, 100, 800]})
     columns = {"income": folders.column(bins=["0", "10", "20", "100"])}

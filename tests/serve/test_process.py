@@ -193,18 +193,6 @@ def test_a_terminal_that_is_closed_ends_a_server_in_order_and_the_log_is_its_own
     assert stat.S_IMODE((folder / "audit.jsonl").stat().st_mode) == 0o600
 
 
-def test_public_facts_are_told_by_wire_without_a_charge(folder):
-    add_user(folder)
-    with serve(folder) as served, psycopg.connect(served.dsn(), autocommit=True) as connection:
-        for binary in (False, True):
-            tables = connection.execute("SHOW TABLES", binary=binary)
-            assert tables.description[0].name == "name"
-            named = tables.fetchall()[0][0]
-            columns = connection.execute(f"DESCRIBE {named}", binary=binary).fetchall()
-            assert len(columns) == len(connection.execute(f"SUMMARIZE {named};", binary=binary).fetchall())
-    assert not charges(folder)
-
-
 def test_sixty_four_clients_with_one_statement_make_one_charge(folder):
     add_user(folder)
     token = add_user(folder, "ben")

@@ -717,15 +717,6 @@ def test_tables_show_public_facts_only(make_service, run):
     assert "source" not in json.dumps(visits)
 
 
-def test_the_price_is_known_before(make_service, run):
-    service = make_service()
-    price = run(service.explain(ANA, COUNT))
-    assert (price["epsilon"], price["stored"], price["admitted"], price["groups"]) == ("0.25", False, True, 3)
-    run(service.ask(ANA, COUNT))
-    assert run(service.explain(ANA, COUNT))["stored"]
-    assert not run(service.explain(ANA, COUNT.replace("0.25", "0.9")))["admitted"]
-
-
 def test_where_a_source_is_stays_with_the_server(make_service, run, folder):
     service = make_service()
     (folder / "visits.parquet").rename(folder / "away.parquet")

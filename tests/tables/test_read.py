@@ -108,8 +108,3 @@ def test_pieces_of_a_file_without_a_column_say_what_it_has(tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "t.parquet")
     with pytest.raises(SourceError, match=r"no column 'b' \(it has: a\)"):
         list(read_pieces(tmp_path / "t.parquet", side="table", columns=["b"]))
-
-
-def test_columns_may_be_any_iterable_and_only_these_are_kept(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    assert read_table(tmp_path / "t.csv", side="table", columns=iter("b")).to_pylist() == [{"b": "2"}]

@@ -8,7 +8,6 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.pages.render import _environment
 from sfumato.serve.web.pages import _write_examples
 
 PRICED = "DP-SELECT 0.25 month, COUNT(*) AS n, AVG(fee) AS mean FROM visits GROUP BY month ORDER BY month"
@@ -73,15 +72,6 @@ def test_nothing_is_bought_unseen(site, ana):
     assert site.spent() == before
 
 
-def test_statements_to_begin_with_can_be_asked(site, ana):
-    page = site.call("GET", "/ask", cookie=ana)
-    examples = [html.unescape(each) for each in re.findall(r"DP-SELECT 0\.1 [^<]+", page.text)]
-    assert len(examples) > 1
-    for sql in examples:
-        got = site.call("POST", "/ask/price", cookie=ana, form={"csrf": page.csrf, "sql": sql}).text
-        assert "Not yet a question" not in got
-
-
 def test_names_that_need_quotes_have_them(tmp_path):
     columns = {"Date Type": {"values": ["a", "b"]}, "education-num": {"values": ["c"]}}
     (tmp_path / "t.csv").write_text("Date Type,education-num\na,c\n")
@@ -91,28 +81,6 @@ def test_names_that_need_quotes_have_them(tmp_path):
     assert len(examples) == 3
     for sql in examples:
         assert curator.sql(f"EXPLAIN {sql}").price.admitted
-
-
-@pytest.mark.parametrize(
-    ("ends", "told"), [([1, 12], "whole numbers from 1"), (["2019-01-01", "2020-12-31"], "dates from 2019")]
-)
-def test_what_a_column_may_hold_is_told_as_what_it_is(ends, told):
-    domain = _environment().get_template("serve/parts.html").module.domain
-    assert told in domain({"name": "a", "range": ends})
-
-
-def test_what_is_no_question_says_why(site, ana):
-    csrf = site.call("GET", "/ask", cookie=ana).csrf
-    got = site.call("POST", "/ask/price", cookie=ana, form={"csrf": csrf, "sql": "DP-SELECT 1 <b>"})
-    assert "Not yet a question" in got.text
-    assert "<b>'" not in got.text
-    free = site.call(
-        "POST",
-        "/ask/price",
-        cookie=ana,
-        form={"csrf": csrf, "sql": "SELECT side, COUNT(*) AS n FROM clinics GROUP BY side"},
-    )
-    assert "free" in free.text
 
 
 def test_what_costs_much_goes_to_a_steward_and_back(site, ana, ada):
