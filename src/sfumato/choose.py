@@ -109,7 +109,7 @@ class Terms:
         return self.epsilon / self.sensitivity / (1 if self.monotone else 2)
 
     def to_record(self) -> dict[str, Any]:
-        """The terms as a plain record."""
+        """Returns the terms as a plain record."""
         return {"epsilon": self.epsilon, "sensitivity": self.sensitivity, "monotone": self.monotone}
 
 
@@ -132,7 +132,7 @@ def choose(
     mechanism: Mechanism = "permute-and-flip",
     **options: Unpack[Options],
 ) -> Pick[T]:
-    """The candidate with a high score, chosen privately by `mechanism`.
+    """Returns the candidate with a high score, chosen privately by `mechanism`.
 
     `candidates` are public. `score` is a function of a candidate, called after the charge, or a sequence of
     scores; `sensitivity` is the most by which one individual, of the kind that `unit` names, moves any one of
@@ -148,7 +148,7 @@ def choose(
 
 
 def exponential(candidates: Iterable[T], score: Score[T], **options: Unpack[Options]) -> Pick[T]:
-    """A candidate, drawn in proportion to exp(epsilon * score / (2 * sensitivity)).
+    """Returns a candidate, drawn in proportion to exp(epsilon * score / (2 * sensitivity)).
 
     Without the 2 if the scores are `monotone`. The keyword arguments are those of `choose`.
 
@@ -163,7 +163,7 @@ def exponential(candidates: Iterable[T], score: Score[T], **options: Unpack[Opti
 
 
 def permute_and_flip(candidates: Iterable[T], score: Score[T], **options: Unpack[Options]) -> Pick[T]:
-    """A candidate, by permute-and-flip: in random order, the first whose coin shows heads.
+    """Returns a candidate, by permute-and-flip: in random order, the first whose coin shows heads.
 
     The coin shows heads with probability exp(-epsilon * (best score - score) / (2 * sensitivity)), without
     the 2 if the scores are `monotone`. Its expected score is never below that of `exponential`. The keyword
@@ -210,7 +210,7 @@ def top(
     mechanism: Mechanism = "permute-and-flip",
     **options: Unpack[Options],
 ) -> Picks[T]:
-    """`k` different candidates with high scores, in the order in which they were chosen.
+    """Returns `k` different candidates with high scores, in the order in which they were chosen.
 
     One is chosen, taken out, and the next is chosen among the rest, each at epsilon / k. Scores are
     computed once. By the exponential mechanism that is the same as adding Gumbel noise to all scores once
@@ -239,7 +239,7 @@ def quantile(
     ledger: Ledger | None = None,
     name: str = "quantile",
 ) -> Pick[ExactLike]:
-    """The candidate, of public ascending `candidates`, nearest in rank to the quantile `q` of `values`.
+    """Gives the candidate, of public ascending `candidates`, nearest in rank to the quantile `q` of `values`.
 
     `values`, or what they return if they are a function, are read after the charge. What is not a number does
     not count. No individual may have more than `max_records` of them: see to that before. `epsilon`,
@@ -291,7 +291,7 @@ def make_terms(
     neighbours: Neighbours = "add-remove",
     unit: str = "row",
 ) -> Terms:
-    """The terms, their numbers read exactly, or an error about what cannot be promised.
+    """Returns the terms, their numbers read exactly, or an error about what cannot be promised.
 
     One individual, a value of `unit`, added or replaced (`neighbours`), moves a score by at most
     `sensitivity`, if `monotone` all scores in one direction. `epsilon` is the cost of one choice.
@@ -316,7 +316,7 @@ def make_terms(
 
 
 def charge_choice(ledger: Ledger | None, cost: Cost, *, name: str, facts: dict[str, Any]) -> Entry | None:
-    """The charge of a choice, on disk when this returns; None without a ledger."""
+    """Returns the charge of a choice, on disk when this returns; None without a ledger."""
     if not isinstance(name, str) or not name:
         raise RecipeError("name must say in words what is chosen")
     if ledger is None:
@@ -395,7 +395,7 @@ def _select(
 
 
 def _draw_index(scores: list[Fraction], terms: Terms, mechanism: Mechanism, noise: MaxNoise) -> int:
-    """The index that `mechanism` draws on these terms. The caller has charged."""
+    """Returns the index that `mechanism` draws on these terms. The caller has charged."""
     if mechanism == "exponential":
         # Many scores that fit 64-bit integers are drawn at once, by the same law.
         if len(scores) > _MANY and all(each.denominator == 1 and abs(each) < _WHOLE for each in scores):
@@ -409,12 +409,12 @@ def _draw_index(scores: list[Fraction], terms: Terms, mechanism: Mechanism, nois
 
 
 def _laplace_scale(terms: Terms) -> Fraction:
-    """The scale of the noise in steps of the grid on which the sensitivity is whole."""
+    """Returns the scale of the noise in steps of the grid on which the sensitivity is whole."""
     return terms.sensitivity.denominator / terms.rate
 
 
 def _list_candidates(candidates: Iterable[T], score: Score[T]) -> tuple[T, ...]:
-    """The candidates, at least one, with as many scores if those are listed."""
+    """Returns the candidates, at least one, with as many scores if those are listed."""
     listed = tuple(candidates)
     if not listed:
         raise RecipeError("there is no candidate to choose among")
@@ -432,7 +432,7 @@ def _list_candidates(candidates: Iterable[T], score: Score[T]) -> tuple[T, ...]:
 
 
 def _read_scores(candidates: tuple[T, ...], score: Score[T]) -> list[Fraction]:
-    """The exact score of every candidate. The caller has charged."""
+    """Returns the exact score of every candidate. The caller has charged."""
     values = [score(each) for each in candidates] if callable(score) else list(score)
     exact = [number for number in map(read_number, values) if number is not None]
     if len(exact) != len(values):
@@ -465,7 +465,7 @@ _MOST_ANSWERS: Final = 10**6
 
 
 def split_epsilon(epsilon: Fraction, *, monotone: bool) -> tuple[Fraction, Fraction]:
-    """How one run shares epsilon between the noise of the threshold and that of the answers.
+    """Returns how one run shares epsilon between the noise of the threshold and that of the answers.
 
     The variance of their difference is least at 1 to 2^(2/3), of which 5 to 8 is a simple neighbour, and at 1
     to 1 if the queries are monotone (Lyu, Su and Li 2017).
@@ -619,7 +619,7 @@ def above_threshold(
 
 
 def noise_scales(terms: Terms, *, count: int, grid: int) -> tuple[Fraction, Fraction]:
-    """The scales of the noise on the threshold and on an answer, in steps of 1 / grid.
+    """Returns the scales of the noise on the threshold and on an answer, in steps of 1 / grid.
 
     Rounding down moves two values at most ceil(sensitivity * grid) steps apart.
 

@@ -131,7 +131,7 @@ def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Ch
 
 
 def _deal(tuples: Tuples, partition: Partition) -> NDArray[np.int32]:
-    """The class of every row."""
+    """Returns the class of every row."""
     if partition.tuple_of_entry.size == tuples.size:
         class_of_tuple = np.empty(tuples.size, np.int32)
         class_of_tuple[partition.tuple_of_entry] = partition.classes
@@ -151,7 +151,7 @@ def _sort_rows(
     class_of_row: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The rows in the order of their released cells, so that no row's place shows where it was."""
+    """Returns the rows in the order of their released cells, so that no row's place shows where it was."""
     from sfumato.anonymity.kernels.group import sort_by_code
 
     # Each sort keeps the order of equals, so that the last sort decides first.
@@ -173,7 +173,7 @@ def _gather(
     classes: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> pa.Table:
-    """The released columns of these rows; text is numbered until somebody reads it."""
+    """Returns the released columns of these rows; text is numbered until somebody reads it."""
     released: dict[str, pa.Array | pa.ChunkedArray] = {}
     for name, cells in zip(options.quasi_identifiers, labels, strict=True):
         released[name] = _take_labels(cells, classes)
@@ -310,7 +310,7 @@ def _write(table: pa.Table, path: Path, ending: str) -> None:
 
 
 def compact_text(table: pa.Table) -> pa.Table:
-    """The table with numbered text that knows only the texts of its rows, in their order.
+    """Returns the table with numbered text that knows only the texts of its rows, in their order.
 
     A file keeps the list of texts as it is given: it would disclose the text of a record that was left out,
     and the order in which they came.
@@ -332,7 +332,7 @@ def compact_text(table: pa.Table) -> pa.Table:
 
 
 def decode_text(table: pa.Table) -> pa.Table:
-    """The table with numbered text as plain text."""
+    """Returns the table with numbered text as plain text."""
     columns = {
         name: column.cast(value_type(column))
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -372,7 +372,7 @@ def anonymize(
     progress: Callable[[str], None] | None = None,
     **options: Any,  # noqa: ANN401 - fields of Options, which checks them
 ) -> TableLike:
-    """The table with quasi-identifiers so coarse that every record is one of k that look the same.
+    """Returns the table with quasi-identifiers so coarse that every record is one of k that look the same.
 
     It is the kind of table it was given, in the order of its rows; with `out` it is the path of a file,
     whose rows are in the order of what they say. Only the named columns come out. This is not differential

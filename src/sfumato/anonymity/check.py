@@ -64,7 +64,7 @@ class Diversity:
         return 1 <= l <= len(self.dominance) and self.dominance[l - 1] < c
 
     def to_record(self) -> dict[str, Any]:
-        """The measures for JSON, in which an infinite one is None."""
+        """Returns the measures for JSON, in which an infinite one is None."""
         finite = math.isfinite(self.delta_disclosure)
         return {
             "column": self.column,
@@ -85,7 +85,7 @@ def measure_spread(
     *,
     distance: Distance = "equal",
 ) -> Diversity:
-    """The measures of the sensitive `column`, from tallied rows.
+    """Returns the measures of the sensitive `column`, from tallied rows.
 
     By row, `classes` are the equivalence classes, `codes` the values as 0, 1, ... in their order, and
     `counts` the numbers of records; `distance` is that of t.
@@ -140,7 +140,7 @@ def _measure_order(
     sizes: NDArray[Any],
     table: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The earth mover's distance of each class, neighbours being 1 / (values - 1) apart.
+    """Returns the earth mover's distance of each class, neighbours being 1 / (values - 1) apart.
 
     It is the sum, over all values, of how far the share of records up to that value is from the table's.
     Between two values that a class has, its own share stays the same and the table's grows: they cross at
@@ -224,7 +224,7 @@ class Anonymity:
         return max((each.delta_disclosure for each in self.by_column.values()), default=None)
 
     def recursive(self, c: float, l: int) -> bool:  # noqa: E741 - the field's word
-        """Whether it is recursively (c, l)-diverse in every sensitive column.
+        """Returns whether it is recursively (c, l)-diverse in every sensitive column.
 
         That is, in every class the most frequent value is rarer than `c` times all values from the l-th
         most frequent on.
@@ -234,7 +234,7 @@ class Anonymity:
         return all(each.is_recursive(c, l) for each in self.by_column.values())
 
     def to_record(self) -> dict[str, Any]:
-        """The measures for JSON, in which an infinite one is None; it has no value of a record."""
+        """Returns the measures for JSON, in which an infinite one is None; it has no value of a record."""
         delta = self.delta_disclosure
         return {
             "model": NOT_DP,
@@ -277,7 +277,7 @@ def measure_anonymity(
     distance: Distance | Mapping[str, Distance] = "equal",
     order: Mapping[str, Sequence[Any]] | None = None,
 ) -> Anonymity:
-    """How anonymous `table` is: an Arrow table, a frame, a mapping of columns, or the path of a file.
+    """Returns how anonymous `table` is: an Arrow table, a frame, a mapping of columns, or the path of a file.
 
     Records whose `quasi_identifiers` are written the same are a class; `sensitive` names one column or more,
     in which a missing value is a value of its own. `distance`, for all sensitive columns or by column, is
@@ -329,7 +329,7 @@ def measure_anonymity(
 
 
 def _count_people(table: TableLike, quasi_identifiers: Sequence[str], individual: str) -> int:
-    """The smallest number of different people in a class; all without a name count as one."""
+    """Returns the smallest number of different people in a class; all without a name count as one."""
     pairs = tally_rows(table, [*quasi_identifiers, individual], side="table")
     people = np.bincount(pairs.classes(quasi_identifiers))
     return int(people.min()) if people.size else 0
@@ -356,7 +356,7 @@ def check_distances(distances: Iterable[str]) -> None:
 
 
 def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> NDArray[np.int64]:
-    """The place of each of the sorted values in the order of the column; a missing one is the last."""
+    """Gives the place of each of the sorted values in the order of the column; a missing one is the last."""
     known = values.drop_null()
     if listed is not None:
         places = {str(value): place for place, value in enumerate(listed)}
@@ -423,12 +423,12 @@ class Requirements:
         return any(each is not None for each in (self.l, self.entropy_l, self.recursive, self.t, self.delta))
 
     def distance_of(self, column: str) -> Distance:
-        """The distance by which t of a sensitive column is measured."""
+        """Returns the distance by which t of a sensitive column is measured."""
         return self.distance.get(column, "equal") if isinstance(self.distance, Mapping) else self.distance
 
 
 def find_shortfalls(measured: Anonymity, required: Requirements) -> tuple[str, ...]:
-    """What `measured` lacks of what is `required`, in words; empty if nothing.
+    """Returns what `measured` lacks of what is `required`, in words; empty if nothing.
 
     A table without records lacks everything.
 

@@ -94,7 +94,7 @@ def _cut_pieces(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int)
 def _grow(
     tuples: Tuples, people: NDArray[np.int64], space: Space, k: int, piece: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], int]:
-    """(the class of every tuple of the piece, the number of its classes)."""
+    """Returns (the class of every tuple of the piece, the number of its classes)."""
     from sfumato.anonymity.kernels.grow import grow_classes
 
     codes, counted, rows = tuples.codes[piece], people[piece], tuples.rows[piece]
@@ -106,7 +106,7 @@ def _grow(
 def cut_classes(
     tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, lowest: bool
 ) -> Partition:
-    """Classes of `tuples` with at least `k` of the `people`, by cuts alone.
+    """Returns classes of `tuples` with at least `k` of the `people`, by cuts alone.
 
     The cuts are those that lose least in `space` (`lowest`), or Mondrian's near the median.
     """
@@ -126,7 +126,7 @@ def _cut(
     *,
     lowest: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(an order of the tuples, where in it each part begins)."""
+    """Returns (an order of the tuples, where in it each part begins)."""
     from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 
     order, starts = cut_tuples(codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space))
@@ -134,7 +134,7 @@ def _cut(
 
 
 def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
-    """Classes of records that share nodes of their hierarchies, cheapest nodes first."""
+    """Returns classes of records that share nodes of their hierarchies, cheapest nodes first."""
     from sfumato.anonymity.kernels.grow import Folds, Visits, join_rest, peel_classes
 
     nodes, lows, highs = _plan_visits(tuples, space)
@@ -169,7 +169,7 @@ class _Fold:
 
 
 def _group_columns(space: Space) -> list[list[int]]:
-    """Columns in groups of few combinations, the largest first."""
+    """Returns columns in groups of few combinations, the largest first."""
     groups: list[list[int]] = []
     room: list[int] = []  # codes times levels of each group: what its table of keys takes
     for column in np.argsort(-space.sizes, kind="stable"):
@@ -206,7 +206,7 @@ def _fold(tuples: Tuples, space: Space, group: list[int]) -> _Fold:
 def _plan_visits(
     tuples: Tuples, space: Space
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Which nodes to look at in which order, and between which losses.
+    """Returns which nodes to look at in which order, and between which losses.
 
     Losses are divided into windows that grow; within a window, nodes with a small mean loss come first.
     """
@@ -237,7 +237,7 @@ def _plan_visits(
 
 
 def _whole(tuples: Tuples, classes: NDArray[np.int32], count: int) -> Partition:
-    """The partition in which all rows of a tuple are in one class."""
+    """Returns the partition in which all rows of a tuple are in one class."""
     own = np.arange(tuples.size, dtype=np.int32)
     return Partition(own, tuples.rows, classes.astype(np.int32), int(count))
 
@@ -250,7 +250,7 @@ def cut_with_models(
     models: Models,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Partition:
-    """Classes of `tuples` with at least `k` of the `people` that satisfy all `models`.
+    """Returns classes of `tuples` with at least `k` of the `people` that satisfy all `models`.
 
     They come from the cuts that lose least in `space`; `progress` gets the number of classes. A part's cuts
     are tried in the order of their loss, all of them if need be; of equal losses the first column's and
@@ -329,7 +329,7 @@ def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: i
 
 
 def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
-    """Classes of at least k people that are near each other (MDAV), all rows of a tuple in one.
+    """Returns classes of at least k people that are near each other (MDAV), all rows of a tuple in one.
 
     Numbers are as far apart as their share of the column's range, other values 0 or 1; so is a missing
     number from any other. The table is first cut into blocks of at least 10k people, so that the cost
@@ -364,7 +364,7 @@ def divide_tuples(
     *,
     progress: Callable[[str], None],
 ) -> Partition:
-    """The classes that the method of `options` finds; each satisfies every model that is asked for.
+    """Returns the classes that the method of `options` finds; each satisfies every model that is asked for.
 
     `columns` are the quasi-identifiers of `table`, `tuples` its rows in their codes, with the `people` of
     each; `space` says what codes mean. `progress` is called with a few words now and then.
@@ -387,7 +387,7 @@ def divide_tuples(
 
 
 def _build_models(options: Options, table: pa.Table, tuples: Tuples) -> Models:
-    """What every class must be, of each sensitive column and of the individuals."""
+    """Returns what every class must be, of each sensitive column and of the individuals."""
     models: list[Model] = []
     sensitives = []
     if options.individual is not None:

@@ -26,7 +26,7 @@ _HUGE = 1e307  # differences of larger floats may be infinite
 
 
 def format_value(value: object) -> str | None:
-    """The text of one value as it is released; None if it is missing.
+    """Returns the text of one value as it is released; None if it is missing.
 
     >>> format_value(61), format_value(2.0), format_value(" as it is")
     ('61', '2', ' as it is')
@@ -68,14 +68,14 @@ class Quasi:
 
 
 def value_type(column: pa.ChunkedArray) -> pa.DataType:
-    """The type of a column's values, also where they are numbered in a dictionary."""
+    """Returns the type of a column's values, also where they are numbered in a dictionary."""
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def encode_quasi_identifier(
     name: str, column: pa.ChunkedArray, *, hierarchy: Hierarchy | None = None
 ) -> Quasi:
-    """The quasi-identifier in `column`; with a hierarchy its values are released as nodes of it.
+    """Returns the quasi-identifier in `column`; with a hierarchy its values are released as nodes of it.
 
     >>> age = encode_quasi_identifier("age", pa.chunked_array([[61, 72, None, 61]]))
     >>> age.kind, age.codes.tolist(), age.values
@@ -228,7 +228,7 @@ class Partition:
 
 
 def collapse_rows(columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> Tuples:
-    """The tuples of rows whose codes are `columns`, each below its size.
+    """Returns the tuples of rows whose codes are `columns`, each below its size.
 
     >>> tuples = collapse_rows([np.array([1, 0, 1], np.int32), np.array([2, 2, 2], np.int32)], [2, 3])
     >>> tuples.codes.tolist(), tuples.rows.tolist(), tuples.tuple_of_row.tolist()
@@ -247,7 +247,7 @@ def collapse_rows(columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]) ->
 def number_rows(
     columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """(a number for every row, equal for equal rows; a row of each number), in order of appearance."""
+    """Gives (a number for every row, equal for equal rows; a row of each number), in order of appearance."""
     from sfumato.anonymity.kernels.group import pack_codes
 
     keys = np.zeros(len(columns[0]), np.uint64)
@@ -307,7 +307,7 @@ class Space(NamedTuple):
 
 
 def build_space(columns: Sequence[Quasi], weights: Mapping[str, float] | None = None) -> Space:
-    """The space of the columns; `weights` says which columns' losses count for more than 1."""
+    """Returns the space of the columns; `weights` says which columns' losses count for more than 1."""
     given = weights or {}
     kinds = np.array([_KINDS[column.kind] for column in columns], np.int64)
     sizes = np.array([column.size for column in columns], np.int64)

@@ -51,14 +51,14 @@ class Hierarchy(Protocol):
     """Coarser and coarser labels for the values of a column."""
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The labels of `values` at every level above the value itself; the last level is all `*`.
+        """Returns the labels of `values` at every level above the value itself; the last level is all `*`.
 
         `values` are the distinct values of the column, none of them missing; `column` is named in errors.
         """
 
 
 def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
-    """The levels as they are, or an error if they are not nested or do not end in `*`.
+    """Returns the levels as they are, or an error if they are not nested or do not end in `*`.
 
     Nested means: values with one label at a level have one label at every later level.
 
@@ -98,7 +98,7 @@ def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
 
 
 def write_value(value: object) -> str:
-    """The text of a value as it would stand in a file: the number 180.0 as 180, a text as it is.
+    """Returns the text of a value as it would stand in a file: the number 180.0 as 180, a text as it is.
 
     >>> [write_value(value) for value in (180.0, Decimal("2.50"), "2.50", " Private ", True)]
     ['180', '2.5', '2.50', 'Private', 'true']
@@ -113,7 +113,7 @@ def write_value(value: object) -> str:
 
 
 def trim_zeros(text: str) -> str:
-    """The text without zeros that say nothing, if it is a decimal number.
+    """Returns the text without zeros that say nothing, if it is a decimal number.
 
     >>> trim_zeros("2.50"), trim_zeros("180.0"), trim_zeros("-0.0"), trim_zeros("100"), trim_zeros("a.0")
     ('2.5', '180', '0', '100', 'a.0')
@@ -123,7 +123,7 @@ def trim_zeros(text: str) -> str:
 
 
 def as_tuple(given: object) -> tuple[object, ...]:
-    """The members of a list, or what was given as the only one.
+    """Returns the members of a list, or what was given as the only one.
 
     >>> as_tuple([3, 2]), as_tuple(3), as_tuple("year")
     ((3, 2), (3,), ('year',))
@@ -204,7 +204,7 @@ class Intervals:
             self._check_widths()
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The intervals of `values` at every level, then `*`."""
+        """Returns the intervals of `values` at every level, then `*`."""
         numbers = _read_numbers(values, column)
         if self.style == "whole":
             broken = sum(not isinstance(number, int) for number in numbers)
@@ -327,7 +327,7 @@ class Dates:
         object.__setattr__(self, "levels", levels)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The spans of `values` at every level, then `*`."""
+        """Returns the spans of `values` at every level, then `*`."""
         days = [value for value in values if isinstance(value, datetime.date)]
         texts = any(isinstance(value, str) for value in values)
         what = "text, not dates" if texts else "not dates"
@@ -349,7 +349,7 @@ def _label_spans(days: Sequence[datetime.date], months: int, *, timed: bool) -> 
 
 
 def _name_span(start: int, months: int, *, timed: bool) -> str:
-    """The label of the months from `start`, counted from the year 0."""
+    """Returns the label of the months from `start`, counted from the year 0."""
     year, month = divmod(start, 12)
     if months == 1:
         return f"{year:04}-{month + 1:02}-*"
@@ -370,7 +370,7 @@ def _name_span(start: int, months: int, *, timed: bool) -> str:
 
 
 def _as_kind(edge: _Exact, number: _Value) -> _Value:
-    """The edge to compare a number with: for a float the nearest float, so that 0.1 is at the edge 0.1.
+    """Gives the edge to compare a number with: for a float the nearest float, so that 0.1 is at the edge 0.1.
 
     That is right for every float, since rounding to the nearest keeps the order.
     """
@@ -404,7 +404,7 @@ def _find_places(numbers: Sequence[_Value], origin: _Exact, width: _Exact) -> li
 
 
 def _exact(value: object) -> _Exact | None:
-    """The number as it is written, so that 0.1 is a tenth; None for what is no finite number."""
+    """Returns the number as it is written, so that 0.1 is a tenth; None for what is no finite number."""
     if isinstance(value, bool) or not isinstance(value, (Integral, float, Decimal)):
         return None
     if isinstance(value, Integral):
@@ -417,7 +417,7 @@ def _exact(value: object) -> _Exact | None:
 
 
 def _read_number(value: object) -> _Value | None:
-    """The number; floats stay floats unless they are whole, since there may be many of them."""
+    """Returns the number; floats stay floats unless they are whole, since there may be many of them."""
     if type(value) is int:
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -446,7 +446,7 @@ def _read_numbers(values: Sequence[object], column: str) -> list[_Value]:
 
 
 def _plain(number: _Exact) -> str:
-    """The number in digits, never with an exponent, which a reader of ranges would not know."""
+    """Returns the number in digits, never with an exponent, which a reader of ranges would not know."""
     if number.denominator == 1:
         return str(number.numerator)
     places = 1
@@ -465,7 +465,7 @@ class Suppressed:
     """
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """One level, all `*`."""
+        """Returns one level, all `*`."""
         return check_nested([[TOP] * len(values)], column=column)
 
 
@@ -497,7 +497,7 @@ class Prefixes:
         object.__setattr__(self, "keep", keep)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The beginnings of `values` at every level, then `*`."""
+        """Returns the beginnings of `values` at every level, then `*`."""
         texts = [write_value(value) for value in values]
         barred = sum("|" in text for text in texts)
         what = "text with '|', which means 'or' in a label"
@@ -558,7 +558,7 @@ class Groups:
         object.__setattr__(self, "_labels", _spell(labels) if self.spelled else labels)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The groups of `values` at every level, then `*`."""
+        """Returns the groups of `values` at every level, then `*`."""
         return _look_up(self._labels, values, column=column, remedy="put them in a group")
 
 
@@ -607,7 +607,7 @@ class Listed:
         object.__setattr__(self, "_labels", labels)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
-        """The listed labels of `values` at every level, then `*`."""
+        """Returns the listed labels of `values` at every level, then `*`."""
         return _look_up(self._labels, values, column=column, remedy="add a row for each")
 
 
@@ -628,7 +628,7 @@ def _look_up(
 
 
 def _index_numbers(labels: Mapping[str, tuple[str, ...]], column: str) -> dict[str, tuple[str, ...]]:
-    """The labels by number, so that a listed 1.0 is 1; codes of text such as 250.10 are not numbers."""
+    """Gives the labels by number, so that a listed 1.0 is 1; codes of text such as 250.10 are not numbers."""
     plain: dict[str, tuple[str, ...]] = {}
     for text, row in labels.items():
         if plain.setdefault(trim_zeros(text), row) != row:
@@ -639,7 +639,7 @@ def _index_numbers(labels: Mapping[str, tuple[str, ...]], column: str) -> dict[s
 
 
 def _invert_groups(level: Mapping[str, Sequence[object]], number: int) -> dict[str, str]:
-    """The group of each member; a member of two groups is ambiguous."""
+    """Returns the group of each member; a member of two groups is ambiguous."""
     parents: dict[str, str] = {}
     for name, members in level.items():
         if not isinstance(name, str) or not name.strip():
@@ -658,7 +658,7 @@ def _invert_groups(level: Mapping[str, Sequence[object]], number: int) -> dict[s
 
 
 def _spell(labels: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The labels with each group written as the values in it."""
+    """Returns the labels with each group written as the values in it."""
     if any("|" in value for value in labels):
         raise AnonymityError(
             "groups: spelled writes values with '|' between, so no value may hold one; use names instead"

@@ -29,7 +29,7 @@ _FLAGS: Final = ("open_below", "open_above", "pad", "spelled", "header")
 
 
 def read_hierarchies(path: Path | str) -> dict[str, Hierarchy]:
-    r"""The hierarchies in a TOML file, by column.
+    r"""Returns the hierarchies in a TOML file, by column.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def read_hierarchies(path: Path | str) -> dict[str, Hierarchy]:
 
 
 def parse_hierarchy(spec: Mapping[str, Any], *, column: str, folder: Path | str) -> Hierarchy:
-    """The hierarchy that a section describes; a file that it names is looked for in `folder`.
+    """Returns the hierarchy that a section describes; a file that it names is looked for in `folder`.
 
     >>> parse_hierarchy({"prefixes": [2, 1], "pad": True}, column="postcode", folder=".")
     Prefixes(keep=(2, 1), pad=True)
@@ -84,7 +84,7 @@ def parse_hierarchy(spec: Mapping[str, Any], *, column: str, folder: Path | str)
 
 
 def read_listed(path: Path | str, *, delimiter: str | None = None, header: bool = False) -> Listed:
-    r"""The hierarchy in a CSV file: the value first, then its labels, coarser and coarser.
+    r"""Returns the hierarchy in a CSV file: the value first, then its labels, coarser and coarser.
 
     The delimiter is a semicolon, a comma or a tab, whichever the first line has most of, unless it is given.
     With `header` the first line holds names and is left out.
@@ -123,7 +123,7 @@ def _find_kind(spec: Mapping[str, Any], where: str) -> str:
 
 
 def _build(kind: str, main: Any, options: Mapping[str, Any], folder: Path) -> Hierarchy:  # noqa: ANN401
-    """The hierarchy of one kind; the builders say themselves what is wrong with what they are given."""
+    """Gives the hierarchy of one kind; the builders say themselves what is wrong with what they are given."""
     match kind:
         case "intervals":
             return Intervals(main, **options)

@@ -44,7 +44,7 @@ class Labels:
 def label_partition(
     columns: Sequence[Quasi], tuples: Tuples, space: Space, partition: Partition
 ) -> tuple[Labels, ...]:
-    """The cells of every class of the partition, column by column, as tight as its records allow.
+    """Returns the cells of every class of the partition, column by column, as tight as its records allow.
 
     A full-domain partition has cells of its levels, whatever its classes hold.
     """
@@ -147,7 +147,7 @@ class Loss:
     entropy_by_column: dict[str, float]
 
     def to_record(self) -> dict[str, Any]:
-        """The measures for JSON."""
+        """Returns the measures for JSON."""
         return {
             "ncp": self.ncp,
             "ncp_by_column": dict(self.by_column),
@@ -183,7 +183,7 @@ def measure_loss(
 
 
 def _measure_entropy(codes: NDArray[np.int32], size: int, partition: Partition, labels: Labels) -> float:
-    """The entropy of a column's value given its released cell, divided by that of the value alone.
+    """Returns the entropy of a column's value given its released cell, divided by that of the value alone.
 
     A suppressed record's cell is one more label.
     """
@@ -198,7 +198,7 @@ def _measure_entropy(codes: NDArray[np.int32], size: int, partition: Partition, 
 
 
 def _sum_bits(counts: NDArray[Any]) -> float:
-    """The entropy of shares that are these counts, in bits, times their sum."""
+    """Returns the entropy of shares that are these counts, in bits, times their sum."""
     found = counts[counts > 0]
     return float(found.sum() * np.log2(found.sum()) - (found * np.log2(found)).sum())
 
@@ -206,7 +206,7 @@ def _sum_bits(counts: NDArray[Any]) -> float:
 def suppress_classes(
     options: Options, partition: Partition, labels: Sequence[Labels]
 ) -> tuple[Partition, float]:
-    """The partition within both limits, and the share of its cells that are `*`.
+    """Returns the partition within both limits, and the share of its cells that are `*`.
 
     Classes that have lost more than half are left out, worst first, while the limit on records allows it.
     If too many cells are `*`, classes with most of them follow.
@@ -256,7 +256,7 @@ def suppress_classes(
 def label_centres(
     columns: Sequence[Quasi], tuples: Tuples, space: Space, partition: Partition
 ) -> tuple[Labels, ...]:
-    """The centre of every class, column by column, in the column's own kind.
+    """Returns the centre of every class, column by column, in the column's own kind.
 
     What a cell has lost is the range or the set of values that its centre stands for.
     """
@@ -315,7 +315,7 @@ def centre_labels(
 def _find_most(
     codes: NDArray[np.int32], weights: NDArray[np.int64], classes: NDArray[np.int32], count: int
 ) -> NDArray[np.int64]:
-    """The most frequent code of each class; 0 of a class without any."""
+    """Returns the most frequent code of each class; 0 of a class without any."""
     size = int(codes.max(initial=0)) + 1
     pairs, places = np.unique(classes.astype(np.int64) * size + codes, return_inverse=True)
     frequencies = np.bincount(places, weights, minlength=pairs.size)
@@ -375,7 +375,7 @@ def _scale(known: Sequence[Any]) -> tuple[Callable[[Any], int], Callable[[int], 
 
 
 def _exponent(value: object) -> int:
-    """The power of ten of a number's last digit, at most 0."""
+    """Returns the power of ten of a number's last digit, at most 0."""
     exponent = decimal.Decimal(str(value)).normalize().as_tuple().exponent
     assert isinstance(exponent, int)
     return min(0, exponent)

@@ -38,7 +38,7 @@ def find_optimum(
     max_suppressed: float,
     units: NDArray[np.float64] | None = None,
 ) -> Partition:
-    """The levels of `columns` with the lowest loss, and their classes; of equal losses finer levels.
+    """Returns the levels of `columns` with the lowest loss, and their classes; of equal losses finer levels.
 
     `tuples` are the rows in codes of the columns, with the `people` of each; a class has `k` of them and
     satisfies the `models`. `units` say how much the loss of each column counts, 1 by default. Rows in classes
@@ -162,7 +162,7 @@ class _Search:
                 place += 1
 
     def finish(self) -> Partition:
-        """The best levels as a partition."""
+        """Returns the best levels as a partition."""
         classes, count = self._classify(self.levels)
         satisfied = self._find_satisfied(classes, count)
         number = np.cumsum(satisfied) - 1
@@ -236,7 +236,7 @@ class _Search:
         self.best, self.levels = loss, levels
 
     def _judge(self, levels: tuple[int, ...]) -> tuple[int, float]:
-        """(rows in classes that violate k or a model, the loss if they are suppressed)."""
+        """Returns (rows in classes that violate k or a model, the loss if they are suppressed)."""
         classes, count = self._classify(levels)
         suppressed = ~self._find_satisfied(classes, count)[classes]
         rows = np.where(suppressed, 0, self.tuples.rows)
@@ -249,7 +249,7 @@ class _Search:
         return short, loss
 
     def _fits_alone(self, levels: tuple[int, ...]) -> bool:
-        """Whether the classes that are left satisfy the models compared with what is left."""
+        """Returns whether the classes that are left satisfy the models compared with what is left."""
         classes, count = self._classify(levels)
         kept = self._find_satisfied(classes, count)[classes] & (self.tuples.rows > 0)
         if not kept.any():
@@ -265,7 +265,7 @@ class _Search:
         return satisfied
 
     def _classify(self, levels: tuple[int, ...]) -> tuple[NDArray[np.int32], int]:
-        """The class of every tuple, and how many there are."""
+        """Returns the class of every tuple, and how many there are."""
         nodes, sizes = [], []
         for each, level in zip(self.order, levels, strict=True):
             own = self.columns[each].nodes[level]

@@ -88,7 +88,7 @@ class Sensitive:
     counts: NDArray[np.int64]
 
     def restrict(self, kept: NDArray[np.bool_]) -> Sensitive:
-        """The same of these tuples only; values that no longer occur are gone."""
+        """Returns the same of these tuples only; values that no longer occur are gone."""
         lengths = np.diff(self.starts)
         chosen = np.repeat(kept, lengths)
         values, codes = np.unique(self.codes[chosen], return_inverse=True)
@@ -99,7 +99,7 @@ class Sensitive:
 def count_values(
     name: str, tuple_of_row: NDArray[np.int32], codes: NDArray[np.int32], *, tuples: int
 ) -> Sensitive:
-    """The values that each of `tuples` tuples has, from every row's tuple and code; codes are in order.
+    """Gives the values that each of `tuples` tuples has, from every row's tuple and code; codes are in order.
 
     >>> each = count_values("job", np.array([0, 1, 0]), np.array([5, 7, 5], np.int32), tuples=2)
     >>> each.size, each.starts.tolist(), each.codes.tolist(), each.counts.tolist()
@@ -196,7 +196,7 @@ class Models:
         return any(isinstance(model, (Closeness, DeltaDisclosure)) for model in self.models)
 
     def satisfied_by(self, members: NDArray[Any]) -> bool:
-        """Whether the class of all rows of these tuples satisfies every model."""
+        """Returns whether the class of all rows of these tuples satisfies every model."""
         return _is_satisfied(np.ascontiguousarray(members, np.int64), self.arrays)
 
     def find_satisfied(
@@ -215,7 +215,7 @@ class Models:
         return found
 
     def merge_values(self, class_of: NDArray[np.int32], count: int, values: Values) -> Values:
-        """The values of classes of groups, from those of the groups."""
+        """Returns the values of classes of groups, from those of the groups."""
         from sfumato.anonymity.kernels.models import merge_values
 
         arrays = self.arrays._replace(values=values)
@@ -227,7 +227,7 @@ class Models:
 
 
 def make_tallies(arrays: ModelArrays) -> Tallies:
-    """Room for the values of the sensitive column with most of them."""
+    """Returns room for the values of the sensitive column with most of them."""
     most = int(np.diff(arrays.offsets).max(initial=0))
     return Tallies(np.zeros((2, most), arrays.totals.dtype), np.zeros((2, most), np.int64))
 
@@ -296,7 +296,7 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
 
 
 def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
-    """A model's kind, its limit as a float, and its limits as whole numbers."""
+    """Returns a model's kind, its limit as a float, and its limits as whole numbers."""
     from sfumato.anonymity.kernels.models import DELTA, DISTINCT, ENTROPY, EQUAL, ORDERED, RECURSIVE
 
     if isinstance(model, DistinctL):
@@ -314,7 +314,7 @@ def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
 
 
 def _refusal(model: Model, sensitive: Sensitive) -> str:
-    """Why no grouping satisfies a model."""
+    """Returns why no grouping satisfies a model."""
     where = f"column {model.column!r}: the whole table"
     counts = np.bincount(sensitive.codes, sensitive.counts, minlength=sensitive.size)
     if isinstance(model, DistinctL):

@@ -82,7 +82,7 @@ class Options(Requirements):
         return self.released if self.individual is None else (*self.released, self.individual)
 
     def to_record(self) -> dict[str, Any]:
-        """The options for JSON, hierarchies by the names of their columns."""
+        """Returns the options for JSON, hierarchies by the names of their columns."""
         recursive = None if self.recursive is None else {"c": self.recursive[0], "l": self.recursive[1]}
         return {
             "quasi_identifiers": list(self.quasi_identifiers),

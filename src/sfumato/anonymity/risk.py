@@ -78,7 +78,7 @@ class Risk:
     sizes: tuple[SizeBin, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """The risks for JSON; it has no value of a record."""
+        """Returns the risks for JSON; it has no value of a record."""
         attackers = {"prosecutor": self.prosecutor, "journalist": self.journalist}
         return {
             "model": NOT_DP,
@@ -108,7 +108,7 @@ def measure_risk(
     weights: str | None = None,
     threshold: float = 0.2,
 ) -> Risk:
-    """The risk that records of `table` are traced to people by their `quasi_identifiers`.
+    """Returns the risk that records of `table` are traced to people by their `quasi_identifiers`.
 
     Risks above the `threshold`, from 0 to 1, are counted. The population is that of the `register`, in which
     labels fit by what they mean, or the sums of the survey `weights`, a column of the table; a class counts
@@ -155,7 +155,7 @@ def measure_risk(
 
 
 def count_sizes(sizes: NDArray[np.int64]) -> tuple[SizeBin, ...]:
-    """The classes of these sizes in bins: 1, 2, 3-4, 5-9, and on to 1000+.
+    """Returns the classes of these sizes in bins: 1, 2, 3-4, 5-9, and on to 1000+.
 
     >>> [each.records for each in count_sizes(np.array([1, 1, 4, 2000]))]
     [2, 0, 4, 0, 0, 0, 0, 0, 2000]
@@ -171,7 +171,7 @@ def count_sizes(sizes: NDArray[np.int64]) -> tuple[SizeBin, ...]:
 
 
 def _attack(sizes: NDArray[np.int64], chances: NDArray[np.float64], threshold: float) -> Attacker:
-    """The attacker who names the person of a record of each class with these chances."""
+    """Returns the attacker who names the person of a record of each class with these chances."""
     records = max(1, int(sizes.sum()))
     return Attacker(
         largest=float(chances.max(initial=0.0)),
@@ -197,7 +197,7 @@ class Subset:
 def find_identifying_subsets(
     table: TableLike, *, quasi_identifiers: Sequence[str], largest: int = 3, limit: int = 5
 ) -> tuple[Subset, ...]:
-    """All subsets of up to `largest` columns, those that identify most records first.
+    """Returns all subsets of up to `largest` columns, those that identify most records first.
 
     They are sorted by the share of unique records, then by that of records in classes below `limit`, then
     the fewer columns first. Records are counted once: after that only different rows cost anything.
@@ -235,7 +235,7 @@ def find_identifying_subsets(
 def _count_subsets(
     codes: Sequence[NDArray[np.int64]], weights: NDArray[np.int64], largest: int
 ) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """The columns of each subset and the sizes of its classes, small subsets first.
+    """Yields the columns of each subset and the sizes of its classes, small subsets first.
 
     A subset extends one that is smaller by a column, whose classes are numbered already; they are kept
     only for the size at hand.
@@ -259,7 +259,7 @@ def _count_subsets(
 def _count(
     keys: NDArray[np.int64], room: int, weights: NDArray[np.int64], *, numbered: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """The records of each key that occurs, and the place of each row's key among these."""
+    """Returns the records of each key that occurs, and the place of each row's key among these."""
     if room <= _DENSE * keys.size + 1024:
         counts = np.bincount(keys, weights, minlength=room)
         occupied = counts > 0

@@ -67,7 +67,7 @@ class Accuracy:
         return (self.after - self.baseline_after) / gain if gain > 0 else None
 
     def to_record(self) -> dict[str, Any]:
-        """The accuracies for JSON."""
+        """Returns the accuracies for JSON."""
         return {"model": NOT_DP, **asdict(self), "features": list(self.features), "kept": self.kept}
 
 
@@ -106,7 +106,7 @@ def measure_accuracy(
 
 
 def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
-    """(accuracy, share of the most frequent target) of a tally whose last column is the target."""
+    """Returns (accuracy, share of the most frequent target) of a tally whose last column is the target."""
     targets, classes = tally.codes[-1], len(tally.values[-1])
     if classes > _MOST_TARGETS:
         raise AnonymityError(
@@ -139,7 +139,7 @@ def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
 
 
 def _split(tally: Tally, folds: int) -> NDArray[np.int64]:
-    """The records of each row in each fold: in a fixed mixed order, dealt out by target in turn."""
+    """Returns the records of each row in each fold: in a fixed mixed order, dealt out by target in turn."""
     mixed = _mix(np.arange(tally.counts.size, dtype=np.uint64))
     dealt = np.lexsort((mixed, tally.codes[-1]))
     stop = np.empty(dealt.size, np.int64)
@@ -194,7 +194,7 @@ class Summary:
         return "records" if self.people is None else "people"
 
     def to_record(self) -> dict[str, Any]:
-        """All of it for JSON; docs/anonymity.md explains the keys."""
+        """Returns all of it for JSON; docs/anonymity.md explains the keys."""
         linkage = None
         if self.linked_before is not None and self.linked_after is not None:
             linkage = {
@@ -239,7 +239,7 @@ def summarise(
     survey_weights: pa.ChunkedArray | str | None = None,
     target: str | None = None,
 ) -> Summary:
-    """What `released` kept and lost, beside its original table.
+    """Returns what `released` kept and lost, beside its original table.
 
     The journalist's population is the `register` or the `survey_weights`: a column of the original table by
     its name, or its numbers. With a register, both tables are linked with it, too. `target` is the column
@@ -296,7 +296,7 @@ def summarise(
 
 
 def read_register(register: TableLike, options: Options) -> pa.Table:
-    """The quasi-identifiers of the people of a register, as text; names are not read further.
+    """Returns the quasi-identifiers of the people of a register, as text; names are not read further.
 
     >>> from sfumato.anonymity.options import Options
     >>> options = Options(quasi_identifiers="age", k=2)
@@ -316,7 +316,7 @@ def check_target(options: Options, target: str | None) -> None:
 def _weigh(
     released: Released, before: pa.Table, after: pa.Table, weights: pa.ChunkedArray | str
 ) -> tuple[pa.Table, pa.Table, str]:
-    """Both tables with the weights of their records in a further column, and its name."""
+    """Returns both tables with the weights of their records in a further column, and its name."""
     if isinstance(weights, str):
         if weights not in released.original.column_names:
             raise AnonymityError(f"table: no column {weights!r} of survey weights")
@@ -332,7 +332,7 @@ def _weigh(
 
 
 def _list_people(table: pa.Table, owners: pa.ChunkedArray) -> pa.Table:
-    """Each person once for every class that they have records in."""
+    """Returns each person once for every class that they have records in."""
     names = table.column_names
     keyed = decode_text(table.append_column("owner of sfumato", owners))
     return keyed.group_by(keyed.column_names).aggregate([]).select(names)
@@ -378,7 +378,7 @@ def _link(table: pa.Table, people: pa.Table, options: Options) -> Linkage:
 
 
 def _record_linkage(linkage: Linkage) -> dict[str, Any]:
-    """The counts alone: the values of linked records are facts about people."""
+    """Returns the counts alone: the values of linked records are facts about people."""
     record, revealed = linkage.to_record(), linkage.revealed
     return {key: record[key] for key in ("records", "people", "matches", "limit", "linked")} | {
         "sensitive": None if revealed is None else revealed.column,
@@ -387,7 +387,7 @@ def _record_linkage(linkage: Linkage) -> dict[str, Any]:
 
 
 def describe_summary(summary: Summary) -> str:
-    """What was asked and found, what was lost, and who can still be found, in about ten lines.
+    """Returns what was asked and found, what was lost, and who can still be found, in about ten lines.
 
     >>> from sfumato.anonymity import Options, release_table
     >>> people = {"age": [61, 72, 40, 35]}

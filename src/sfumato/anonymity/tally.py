@@ -42,13 +42,13 @@ class Tally:
         return int(self.counts.sum())
 
     def classes(self, columns: Sequence[str]) -> NDArray[np.int64]:
-        """The class of each row on `columns`, numbered from 0 without gaps."""
+        """Returns the class of each row on `columns`, numbered from 0 without gaps."""
         places = [self.columns.index(name) for name in columns]
         return number_rows([self.codes[at] for at in places], [len(self.values[at]) for at in places])
 
 
 def tally_rows(source: TableLike, columns: Sequence[str], *, side: str, weights: str | None = None) -> Tally:
-    """The different rows of `source` on `columns`, which are named once each; `side` is for messages.
+    """Returns the different rows of `source` on `columns`, which are named once each; `side` is for messages.
 
     >>> rows = {"age": ["60+", "20-60", "60+"], "ill": ["flu", None, "flu"]}
     >>> found = tally_rows(rows, ["age", "ill"], side="table")
@@ -115,7 +115,7 @@ def _tally_piece(piece: pa.Table, columns: Sequence[str], weights: str | None, s
 
 
 def _merge(pieces: Sequence[Tally]) -> Tally:
-    """The tally of all records; codes of a piece become codes of the values of all pieces."""
+    """Returns the tally of all records; codes of a piece become codes of the values of all pieces."""
     if len(pieces) == 1:
         return pieces[0]
     codes, values = [], []
@@ -139,7 +139,7 @@ def _group(
     counts: NDArray[np.int64] | None,
     weights: NDArray[np.float64] | None,
 ) -> Tally:
-    """The tally of rows with these codes, each of which is so many records, or one."""
+    """Returns the tally of rows with these codes, each of which is so many records, or one."""
     sizes = [max(1, len(each)) for each in values]
     # Where one number can hold all codes of a row, a single sort counts and sorts at once.
     if counts is None and weights is None and math.prod(sizes) < MOST_NUMBERS:
@@ -163,7 +163,7 @@ def _group(
 
 
 def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.int64], pa.Array]:
-    """The code of each cell, and the values that occur in order, of which a missing one is the last."""
+    """Gives the code of each cell, and the values that occur in order, of which a missing one is the last."""
     try:
         column = column.cast(pa.string()) if pa.types.is_null(column.type) else column
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -203,7 +203,7 @@ def _plain_values(values: pa.Array) -> pa.Array:
 
 
 def _sort_values(words: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The place of each word among the different ones in order, and these."""
+    """Returns the place of each word among the different ones in order, and these."""
     encoded = words.dictionary_encode()
     order = to_numpy(pc.sort_indices(encoded.dictionary)).astype(np.int64)
     places = np.empty(order.size + 1, np.int64)

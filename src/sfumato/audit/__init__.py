@@ -79,7 +79,7 @@ def audit(
 
 
 def _make_target(recipe: Any, epsilon: Any, delta: Any) -> RecipeTarget:  # noqa: ANN401 - see audit
-    """A recipe, a specimen of one, or the recipe in a file, with its privacy parameters."""
+    """Returns a recipe, a specimen of one, or the recipe in a file, with its privacy parameters."""
     if isinstance(recipe, (str, Path)):
         file = read_recipe(recipe)
         recipe = file.recipe

@@ -66,7 +66,7 @@ class Sample:
     words: Mapping[str, NDArray[np.bool_]]
 
     def take(self, rows: slice) -> Sample:
-        """The sample with the chosen runs only."""
+        """Returns the sample with the chosen runs only."""
         words = {word: shown[rows] for word, shown in self.words.items()}
         numbers = self.numbers[rows]
         return Sample(numbers.shape[0], numbers, self.names, self.summaries[rows], words)
@@ -93,7 +93,7 @@ class Certified:
 
 
 def certify_samples(first: Sample, second: Sample, *, delta: float, miss: float) -> Certified:
-    """The bound on epsilon that two samples prove, wrong with a chance of at most `miss`.
+    """Returns the bound on epsilon that two samples prove, wrong with a chance of at most `miss`.
 
     One event is chosen from the first half of each sample; the counts that enter the bound are those of
     the other half, which had no part in the choice, so that no correction for many events is due.
@@ -119,7 +119,7 @@ def certify_samples(first: Sample, second: Sample, *, delta: float, miss: float)
 
 
 def observe(output: object) -> Observation:
-    """What there is to see in `output`: an array, a number, text, a mapping, a table, or a mixture.
+    """Returns what there is to see in `output`: an array, a number, text, a mapping, a table, or a mixture.
 
     >>> observe({"north": 2.5, "south": 1}).names
     ('.north', '.south')
@@ -135,7 +135,7 @@ def observe(output: object) -> Observation:
 
 
 def observe_error(error: BaseException) -> Observation:
-    """What there is to see in a run that failed: the kind of the error and its text.
+    """Returns what there is to see in a run that failed: the kind of the error and its text.
 
     >>> sorted(observe_error(ValueError("no")).words)
     ['error', 'error ValueError', 'error ValueError: no']
@@ -149,7 +149,7 @@ def observe_error(error: BaseException) -> Observation:
 
 
 def summarize(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The SUMMARIES along the last axis, which must not be empty."""
+    """Returns the SUMMARIES along the last axis, which must not be empty."""
     with np.errstate(all="ignore"):
         parts = (
             np.full(numbers.shape[:-1], float(numbers.shape[-1])),
@@ -275,7 +275,7 @@ class _Parts:
 
 
 def stack_observations(observations: Sequence[Observation]) -> Sample:
-    """All runs side by side; a number that a run does not have is not a number there."""
+    """Returns all runs side by side; a number that a run does not have is not a number there."""
     runs = len(observations)
     words: dict[str, NDArray[np.bool_]] = {}
     for row, each in enumerate(observations):
@@ -313,7 +313,7 @@ def _to_float(value: Any) -> float:  # noqa: ANN401 - any kind of number
 
 
 def _spell(value: object) -> str:
-    """The value as text without the address of an object."""
+    """Returns the value as text without the address of an object."""
     if value is None or isinstance(value, (str, bytes, int, float, bool)):
         return repr(value)[:_LONGEST]
     text = repr(value)[:_LONGEST]
@@ -321,7 +321,7 @@ def _spell(value: object) -> str:
 
 
 def _as_columns(value: object) -> dict[str, list[Any]] | None:
-    """The columns of a table or frame, or None if it is none."""
+    """Returns the columns of a table or frame, or None if it is none."""
     try:
         return dict(read_table(value, side="output").to_pydict())
     except SourceError:
@@ -338,7 +338,7 @@ class Score:
     weights: NDArray[np.float64]
 
     def evaluate(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score of every row; not a number if rows lack one of the cells."""
+        """Returns the score of every row; not a number if rows lack one of the cells."""
         if int(self.cells.max()) >= numbers.shape[1]:
             return np.full(numbers.shape[0], np.nan)
         clipped = np.clip(numbers[:, self.cells] - self.middles, -self.reaches, self.reaches)
@@ -445,7 +445,7 @@ def _list_candidates(first: Sample, second: Sample) -> Iterator[_Candidates]:
 
 
 def _cut(statistic: str, sides: tuple[Sample, Sample], score: Score | None) -> Iterator[_Candidates]:
-    """The events that a statistic passes a threshold, or has one of few values."""
+    """Yields the events that a statistic passes a threshold, or has one of few values."""
     values = [_evaluate(sample, statistic, score) for sample in sides]
     values = [np.sort(each[~np.isnan(each)]) for each in values]
     pooled = np.sort(np.concatenate(values))
@@ -471,7 +471,7 @@ def _cut(statistic: str, sides: tuple[Sample, Sample], score: Score | None) -> I
 
 
 def _evaluate(sample: Sample, statistic: str, score: Score | None) -> NDArray[np.float64]:
-    """The value of a statistic in every run; not a number where a run does not have it."""
+    """Returns the value of a statistic in every run; not a number where a run does not have it."""
     if score is not None:
         return score.evaluate(sample.numbers)
     if statistic in SUMMARIES:
@@ -485,13 +485,13 @@ def _evaluate(sample: Sample, statistic: str, score: Score | None) -> NDArray[np
 
 
 def _same_cells(first: Sample, second: Sample) -> int:
-    """How many cells both samples have in the same places; 0 if their places differ."""
+    """Returns how many cells both samples have in the same places; 0 if their places differ."""
     width = min(first.numbers.shape[1], second.numbers.shape[1])
     return width if first.names[:width] == second.names[:width] else 0
 
 
 def _pick_cells(first: Sample, second: Sample) -> list[int]:
-    """The cells that differ most, as far as both samples have them in the same place."""
+    """Returns the cells that differ most, as far as both samples have them in the same place."""
     longest = max(len(first.names), len(second.names))
     width = _same_cells(first, second)
     if longest <= _MOST_CELLS or not width:
@@ -503,7 +503,7 @@ def _pick_cells(first: Sample, second: Sample) -> list[int]:
 
 
 def _learn_score(first: Sample, second: Sample) -> Score | None:
-    """A score of the cells whose medians surely differ, each weighted by how little it varies."""
+    """Returns a score of the cells whose medians surely differ, each weighted by how little it varies."""
     width = _same_cells(first, second)
     if width < 2:
         return None

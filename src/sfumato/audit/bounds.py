@@ -33,7 +33,7 @@ def binomial_tail(hits: int, runs: int, chance: float) -> float:
 
 
 def lower_chance(hits: int, runs: int, *, miss: float) -> float:
-    """The largest chance that so many hits refute at level `miss`: Clopper and Pearson's lower bound.
+    """Returns the largest chance that so many hits refute at level `miss`: Clopper and Pearson's lower bound.
 
     >>> round(lower_chance(5, 10, miss=0.025), 4)
     0.1871
@@ -48,7 +48,7 @@ def lower_chance(hits: int, runs: int, *, miss: float) -> float:
 
 
 def upper_chance(hits: int, runs: int, *, miss: float) -> float:
-    """The smallest chance that so few hits refute at level `miss`.
+    """Returns the smallest chance that so few hits refute at level `miss`.
 
     >>> round(upper_chance(0, 100, miss=0.025), 4)
     0.0362
@@ -61,7 +61,7 @@ def upper_chance(hits: int, runs: int, *, miss: float) -> float:
 def epsilon_bound(
     hits: int, runs: int, other_hits: int, other_runs: int, *, delta: float, miss: float
 ) -> float:
-    """The epsilon below which no mechanism gives an event so often here and so seldom there.
+    """Returns the epsilon below which no mechanism gives an event so often here and so seldom there.
 
     The event showed in `hits` of `runs` runs on one table and in `other_hits` of `other_runs` on its
     neighbour; `delta` is claimed. The bound is wrong with a chance of `miss` at most; 0 if nothing is proved.
@@ -80,7 +80,7 @@ def epsilon_bound(
 
 
 def largest_bound(runs: int, *, delta: float, miss: float) -> float:
-    """The most that `runs` runs on each side can prove, whatever the mechanism does.
+    """Returns the most that `runs` runs on each side can prove, whatever the mechanism does.
 
     >>> round(largest_bound(100, delta=0.0, miss=0.05), 2)
     3.28
@@ -89,7 +89,7 @@ def largest_bound(runs: int, *, delta: float, miss: float) -> float:
 
 
 def one_run_epsilon(correct: int, guesses: int, *, canaries: int, delta: float, miss: float) -> float:
-    """The epsilon that `correct` of `guesses` about `canaries` in one run refute at level `miss`.
+    """Returns the epsilon that `correct` of `guesses` about `canaries` in one run refute at level `miss`.
 
     Each canary was in the table by the throw of a fair coin; guesses may leave canaries out. `delta` is
     claimed. The bound is that of Steinke, Nasr and Jagielski (2023).
@@ -160,7 +160,7 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction."""
+    """Returns the regularised incomplete beta function, by its continued fraction."""
     log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     front = math.exp(log) if log > -700 else 0.0
     if x < (a + 1) / (a + b + 2):
@@ -186,5 +186,5 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 
 def _away(number: float) -> float:
-    """`number`, kept away from zero."""
+    """Returns `number`, kept away from zero."""
     return number if abs(number) > _TINY else _TINY

@@ -44,7 +44,7 @@ class Runner(Protocol):
     """Runs a mechanism once on side 0 or 1."""
 
     def run(self, side: int) -> Observation:
-        """What that run showed."""
+        """Returns what that run showed."""
 
     def close(self) -> None:
         """Ends what was started."""
@@ -104,7 +104,7 @@ def audit_runners(
     notes: tuple[str, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What many runs of all `runners`, one for each pair, say about the claim of `epsilon` and `delta`.
+    """Gives what many runs of all `runners`, one for each pair, say about the claim of `epsilon` and `delta`.
 
     A false alarm of all together is as rare as `confidence` says. `name` is what the report calls the
     mechanism; `notes` stand in it first. `runs` are those on each side, planned by time if None; `progress`
@@ -151,7 +151,7 @@ def audit_runners(
 
 
 def list_pairs(neighbours: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - see audit_callable
-    """The pairs that `neighbours` stands for: one pair, or a list of pairs.
+    """Returns the pairs that `neighbours` stands for: one pair, or a list of pairs.
 
     >>> list_pairs(([1, 2], [1])), len(list_pairs([((1, 2), (1,)), ((), (1,))]))
     ([([1, 2], [1])], 2)
@@ -193,7 +193,7 @@ def _run_both(runner: Runner, runs: int, progress: Callable[[str], None]) -> tup
 
 
 def _compare_grids(first: Sample, second: Sample) -> str | None:
-    """A suspicion if one side shows bits that the other never reaches."""
+    """Returns a suspicion if one side shows bits that the other never reaches."""
     lowest = []
     for sample in (first, second):
         bits = sample.summaries[:, 4]
@@ -233,7 +233,7 @@ class LocalRunner:
     tables: tuple[Any, Any]
 
     def run(self, side: int) -> Observation:
-        """What one run on that side showed."""
+        """Returns what one run on that side showed."""
         return run_once(self.mechanism, self.tables[side])
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ class ProcessRunner:
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def run(self, side: int) -> Observation:
-        """What one run on that side showed; also if it did not end, or ended the process."""
+        """Returns what one run on that side showed; also if it did not end, or ended the process."""
         process = self._ready()
         assert process.stdin is not None
         try:
@@ -293,7 +293,7 @@ class ProcessRunner:
 
     @staticmethod
     def _receive(process: subprocess.Popen[bytes], seconds: float) -> Any:  # noqa: ANN401 - what was sent
-        """The next answer, "late" if there is none in time, None if the process has ended."""
+        """Returns the next answer, "late" if there is none in time, None if the process has ended."""
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -314,7 +314,7 @@ def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[
 
 
 def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noqa: ANN401 - any table
-    """What one run shows: its output, or the error it raised.
+    """Returns what one run shows: its output, or the error it raised.
 
     >>> sorted(run_once(lambda table: 1 / len(table), []).words)[0]
     'error'
@@ -350,7 +350,7 @@ def serve_parent() -> None:
 
 
 def _unpack_job(job: dict[str, Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:
-    """The mechanism and the two tables of a job, which may name files to load them from."""
+    """Returns the mechanism and the two tables of a job, which may name files to load them from."""
     if job.get("memory") is not None:
         import resource
 
@@ -370,7 +370,7 @@ def _unpack_job(job: dict[str, Any]) -> tuple[Callable[[Any], Any], Sequence[Any
 
 
 def load_name(where: str) -> Any:  # noqa: ANN401 - whatever the file holds under the name
-    """What the file and name of `where`, such as "release.py:noisy_count", stand for."""
+    """Returns what the file and name of `where`, such as "release.py:noisy_count", stand for."""
     file, _, name = where.rpartition(":")
     path = Path(file)
     if not name.isidentifier() or not path.is_file():
@@ -395,7 +395,7 @@ def load_name(where: str) -> Any:  # noqa: ANN401 - whatever the file holds unde
 
 
 def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechanism wants it
-    """The table in the file at `path`, as `kind`: "arrow", "rows", "pandas", "polars" or "path"."""
+    """Returns the table in the file at `path`, as `kind`: "arrow", "rows", "pandas", "polars" or "path"."""
     if kind == "path":
         return path
     table = read_table(path, side="table", typed=True)
@@ -412,7 +412,7 @@ def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechani
 
 
 def _read_message(stream: IO[bytes]) -> Any:  # noqa: ANN401 - what the other end sent
-    """The next object on `stream`, or None at its end."""
+    """Returns the next object on `stream`, or None at its end."""
     head = stream.read(_LENGTH)
     if len(head) < _LENGTH:
         return None

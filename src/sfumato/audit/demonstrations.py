@@ -59,7 +59,7 @@ class Town:
 
 
 def invent_town(people: int, *, word: str = "sfumato") -> Town:
-    """A town of so many people, of whom about one in four was at the hospital.
+    """Returns a town of so many people, of whom about one in four was at the hospital.
 
     >>> town = invent_town(1000)
     >>> town.register.num_rows, town.published.column_names
@@ -89,7 +89,7 @@ def _draw(word: str, number: int) -> tuple[int, ...]:
 
 
 def _unequal(draw: int, size: int) -> int:
-    """A place below `size`, the first ones more often: the lesser of two equal draws."""
+    """Returns a place below `size`, the first ones more often: the lesser of two equal draws."""
     return min(draw % 65536 * size // 65536, (draw >> 16) * size // 65536)
 
 
@@ -104,7 +104,7 @@ class Reply:
     repeated: bool
 
     def to_record(self) -> dict[str, object]:
-        """The reply for JSON."""
+        """Returns the reply for JSON."""
         return asdict(self) | {"spent": format_exact(self.spent)}
 
 
@@ -119,14 +119,14 @@ class Clinic:
     target: str
 
     def count(self, condition: str) -> int:
-        """The exact number of records, as a plain database gives it."""
+        """Returns the exact number of records, as a plain database gives it."""
         query = f"SELECT COUNT(*) FROM read_parquet(?) WHERE {condition}"
         with duckdb.connect() as connection:
             found = connection.execute(query, [str(self.file)]).fetchone()
         return 0 if found is None else int(found[0])
 
     def ask(self, condition: str) -> Reply:
-        """The noisy number of records, charged to the ledger of the clinic."""
+        """Returns the noisy number of records, charged to the ledger of the clinic."""
         text = f"DP-SELECT {format_exact(self.epsilon)} COUNT(*) AS n FROM patients WHERE {condition}"
         answer = self.curator.sql(text)
         (row,) = answer.table.to_pylist()
@@ -142,7 +142,7 @@ class Clinic:
 def open_clinic(
     folder: Path, *, epsilon: ExactLike, budget: ExactLike, people: int = 2000, least: int = 1
 ) -> Clinic:
-    """A clinic written to `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
+    """Gives a clinic written to `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
 
     Its town has so many `people`. The budget must pay for `least` counts, and for 200 at most.
 
@@ -174,7 +174,7 @@ def open_clinic(
 
 
 def noise_deviation(epsilon: Fraction) -> float:
-    """The standard deviation of the noise of a count at `epsilon`, one record per person.
+    """Returns the standard deviation of the noise of a count at `epsilon`, one record per person.
 
     >>> round(noise_deviation(Fraction(1, 10)), 2)
     14.14
@@ -245,7 +245,7 @@ class DifferenceAttack:
         return noise_deviation(self.epsilon) * math.sqrt(2 / len(self.rounds))
 
     def to_record(self) -> dict[str, Any]:
-        """The attack for JSON."""
+        """Returns the attack for JSON."""
         return {
             "internal": INTERNAL,
             "attack": "difference",
@@ -265,7 +265,7 @@ class DifferenceAttack:
 def run_difference(
     *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, people: int = 2000
 ) -> DifferenceAttack:
-    """The attack on an invented clinic in a temporary folder, until its budget is spent.
+    """Returns the attack on an invented clinic in a temporary folder, until its budget is spent.
 
     >>> attack = run_difference(epsilon="0.5", budget=2)
     >>> attack.exact_difference, len(attack.rounds), attack.refused
@@ -359,7 +359,7 @@ class AverageAttack:
         return math.ceil((NORMAL_95 * noise_deviation(self.epsilon) / _HALF) ** 2)
 
     def to_record(self) -> dict[str, Any]:
-        """The attack for JSON."""
+        """Returns the attack for JSON."""
         return {
             "internal": INTERNAL,
             "attack": "average",
@@ -385,7 +385,7 @@ class AverageAttack:
 def run_average(
     *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, repeats: int = 50, people: int = 2000
 ) -> AverageAttack:
-    """The attack on an invented clinic in a temporary folder, until its budget is spent.
+    """Returns the attack on an invented clinic in a temporary folder, until its budget is spent.
 
     >>> attack = run_average(epsilon="0.5", budget=1, repeats=5)
     >>> attack.different, attack.repeats_spent, attack.paid, attack.refused
@@ -416,7 +416,7 @@ def run_average(
 
 
 def describe_difference(attack: DifferenceAttack) -> str:
-    """The difference attack in words, step by step.
+    """Returns the difference attack in words, step by step.
 
     >>> from sfumato.audit.demonstrations import run_difference
     >>> print(describe_difference(run_difference(epsilon=1, budget=2)).splitlines()[5])
@@ -450,7 +450,7 @@ def describe_difference(attack: DifferenceAttack) -> str:
 
 
 def describe_average(attack: AverageAttack) -> str:
-    """The averaging attack in words, step by step.
+    """Returns the averaging attack in words, step by step.
 
     >>> from sfumato.audit.demonstrations import run_average
     >>> print(describe_average(run_average(epsilon=1, budget=1, repeats=2)).splitlines()[6])

@@ -80,7 +80,7 @@ def audit_target(
     confidence: float = 0.95,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What all layers say about `target`, on tables made up from the public facts of `project`.
+    """Returns what all layers say about `target`, on tables made up from the public facts of `project`.
 
     Layers 0 and 1 leave nothing to chance. The other three share the chance of a false alarm, 1 less
     `confidence`, equally. `effort` sets how many tables, draws, runs and canaries there are, `runs` the runs
@@ -121,7 +121,7 @@ def audit_target(
 
 
 def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: float) -> tuple[Finding, ...]:
-    """Whom the claim is about, and whether what is charged and declared is what is claimed."""
+    """Returns whom the claim is about, and whether what is charged and declared is what is claimed."""
     unit = table.unit.describe()
     findings = [Finding(layer=0, text=f"protects one individual: {unit}; bounding by {table.bounding}")]
     neighbours = {cost.neighbours for cost in (*outcome.charged, *outcome.declared)}
@@ -150,7 +150,7 @@ def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: floa
 
 
 def note_facts(table: Table) -> tuple[str, ...]:
-    """What a reader should know about the description that everything rests on."""
+    """Returns what a reader should know about the description that everything rests on."""
     notes = []
     drafted = sorted(name for name, column in table.columns.items() if column.drafted)
     if drafted:
@@ -167,7 +167,7 @@ def note_facts(table: Table) -> tuple[str, ...]:
 
 
 def read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
-    """The least epsilon that the costs prove at `delta`, as the ledger reads them.
+    """Returns the least epsilon that the costs prove at `delta`, as the ledger reads them.
 
     >>> from fractions import Fraction
     >>> from sfumato.core.cost.cost import Cost
@@ -189,7 +189,7 @@ def read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
 def check_laws(
     requests: Sequence[NoiseRequest], *, miss: float, draws: int, progress: Callable[[str], None]
 ) -> tuple[Finding, ...]:
-    """Whether draws fit every kind and scale of noise that was asked for; false alarms below `miss`."""
+    """Gives whether draws fit every kind and scale of noise that was asked for; false alarms below `miss`."""
     tests: list[tuple[str, float]] = []
     laws = list(
         dict.fromkeys((each.kind, each.scale) for each in requests if each.kind in ("laplace", "gaussian"))
@@ -215,7 +215,7 @@ def check_laws(
 
 
 def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tuple[float, ...]:
-    """The chances, under the law of this kind and scale, of a fit as bad as that of `drawn`.
+    """Returns the chances, under the law of this kind and scale, of a fit as bad as that of `drawn`.
 
     First by its shape, then by whether draws are even.
 
@@ -242,7 +242,7 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
 
 
 def _chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
-    """The chance of a fit as bad; cells of small expectation are put together."""
+    """Returns the chance of a fit as bad; cells of small expectation are put together."""
     total = int(counts.sum())
     means = expected * total
     merged: list[tuple[float, float]] = []
@@ -302,7 +302,7 @@ def _fit_choice(request: NoiseRequest, draws: int) -> float:
 
 
 def _fit_sparse(request: NoiseRequest) -> tuple[float, ...]:
-    """How many empty cells pass the threshold, and how far above it they are."""
+    """Returns how many empty cells pass the threshold, and how far above it they are."""
     nothing = np.empty(0, np.int64)
     q = math.exp(-1 / float(request.scale))
     passing = q**request.threshold / (1 + q)
@@ -327,7 +327,7 @@ def _fit_sparse(request: NoiseRequest) -> tuple[float, ...]:
 
 
 def _check_seed(harness: Harness, requests: Sequence[NoiseRequest]) -> list[Finding]:
-    """Two runs as a release makes them: the same noise twice would be a seed."""
+    """Returns two runs as a release makes them: the same noise twice would be a seed."""
     plenty = sum(
         each.true_values.size for each in requests if each.kind in ("laplace", "gaussian") and each.scale >= 4
     )
@@ -341,7 +341,7 @@ def _check_seed(harness: Harness, requests: Sequence[NoiseRequest]) -> list[Find
 
 
 def _draw_worst(compared: Compared, *, epsilon: float, delta: float, runs: int, miss: float) -> list[Finding]:
-    """A black-box audit of the worst pair of layer 1, with noise drawn on it many times."""
+    """Returns a black-box audit of the worst pair of layer 1, with noise drawn on it many times."""
     differences = compared.worst_differences
     if not runs or not any(each.amounts for each in differences):
         return []

@@ -77,7 +77,7 @@ class Individual:
 
 
 def list_fields(table: Table, stored: Mapping[str, str]) -> tuple[FilledColumns, ...]:
-    """The fields of the stored columns of `table`, but the one that names the individual.
+    """Returns the fields of the stored columns of `table`, but the one that names the individual.
 
     `stored` gives the kinds of the stored columns; described columns that it lacks get the kind of their
     domain.
@@ -173,7 +173,7 @@ def _end_values(column: Column) -> list[Any]:
 
 
 def _convert(value: Any, kind: str) -> Any:  # noqa: ANN401 - values of any column
-    """`value` as it is stored in a column of this kind, None if it cannot be."""
+    """Returns `value` as it is stored in a column of this kind, None if it cannot be."""
     if kind == "text":
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
             value = int(value)
@@ -208,13 +208,13 @@ def _moment(part: str, number: int) -> datetime:
 
 
 def _spread(values: Sequence[Any]) -> Sequence[Any]:
-    """The first and the last of many values."""
+    """Returns the first and the last of many values."""
     half = _MOST_VALUES // 2
     return values if len(values) <= _MOST_VALUES else (*values[:half], *values[-half:])
 
 
 def record_cap(table: Table) -> int:
-    """How many records count, as far as they are made up here."""
+    """Returns how many records count, as far as they are made up here."""
     return min(table.unit.max_records, MOST_RECORDS)
 
 
@@ -264,7 +264,7 @@ def list_individuals(
 
 
 def list_crowd(fields: Sequence[FilledColumns], table: Table) -> tuple[tuple[Record, ...], ...]:
-    """The records of every individual of a small crowd.
+    """Returns the records of every individual of a small crowd.
 
     Three in a row have the same values, so that one individual more or less does not decide which groups
     have more than one.
@@ -286,7 +286,7 @@ def make_table(
     unit: str | None,
     unit_kind: str,
 ) -> pa.Table:
-    """The Arrow table of all records, each with the number of its individual in the column `unit`."""
+    """Returns the Arrow table of all records, each with the number of its individual in the column `unit`."""
     columns: dict[str, pa.Array] = {}
     if unit is not None:
         names = [None if who is None else _name(who, unit_kind) for who, records in people for _ in records]
@@ -302,7 +302,7 @@ def make_table(
 
 
 def _name(number: int, kind: str) -> object:
-    """The name of an individual, a whole number, as its column stores it."""
+    """Returns the name of an individual, a whole number, as its column stores it."""
     match kind:
         case "integer":
             return number
@@ -317,7 +317,7 @@ def _name(number: int, kind: str) -> object:
 
 
 def walk_cell(fields: Sequence[FilledColumns], number: int) -> Record:
-    """The cell of this number: the usual values counted through like the digits of a number."""
+    """Returns the cell of this number: the usual values counted through like the digits of a number."""
     record = []
     for field in fields:
         number, place = divmod(number, len(field.usual))
@@ -336,7 +336,7 @@ def _diagonal(fields: Sequence[FilledColumns], count: int) -> tuple[Record, ...]
 
 
 def _empty_cell(fields: Sequence[FilledColumns], table: Table) -> Record:
-    """A cell in which nobody of the crowd is, if there is one among the first."""
+    """Returns a cell in which nobody of the crowd is, if there is one among the first."""
     taken = {record for records in list_crowd(fields, table) for record in records}
     cells = _walk(fields, len(taken) + 1)
     return next((record for record in cells if record not in taken), cells[-1])

@@ -80,7 +80,7 @@ class RecordingNoise:
     """The rate of the sample that was drawn last, whose sum is noised next."""
 
     def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
-        """`values` with noise, without, or what was answered before."""
+        """Returns `values` with noise, without, or what was answered before."""
         selects = len(self.requests) in self.selections
         exact = parse_positive(scale, name="scale")
         # The groups of a selection come in any order, and without their names.
@@ -108,7 +108,7 @@ class RecordingNoise:
         scale: ExactLike,
         threshold: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells that reach the `threshold` with noise, without, or that did before.
+        """Returns the cells that reach the `threshold` with noise, without, or that did before.
 
         `cells` are the occupied ones of `size`, `values` their counts; `scale` is that of the Laplace noise.
         """
@@ -132,7 +132,7 @@ class RecordingNoise:
         return found.copy(), amounts.copy()
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
-        """An index for every row: drawn, the best, or what was answered before."""
+        """Returns an index for every row: drawn, the best, or what was answered before."""
         exact = parse_positive(rate, name="rate")
         replayed = self._record(NoiseRequest(kind="choice", scale=exact, true_values=scores.copy()))
         if replayed is not None and replayed[1] is None and replayed[0].shape == scores.shape[:1]:
@@ -145,7 +145,7 @@ class RecordingNoise:
         return answer.copy()
 
     def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
-        """Who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
+        """Returns who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
         self.sampling = Fraction(parse_positive(rate, name="rate"))
         return poisson_sample(size=size, rate=rate) if self.mode == "on" else np.ones(size, np.bool_)
 
@@ -227,7 +227,7 @@ def _log_chances(scores: list[int], rate: Fraction) -> NDArray[np.float64]:
 
 
 def find_excess(request: NoiseRequest, difference: Difference, cost: Cost) -> str | None:
-    """How a request breaks what its cost declares, or None; in exact arithmetic."""
+    """Returns how a request breaks what its cost declares, or None; in exact arithmetic."""
     if request.kind == "choice":
         bound, _ = measure_choice(request.true_values, difference, request.scale)
         if bound > cost.scale:
@@ -244,7 +244,7 @@ def find_excess(request: NoiseRequest, difference: Difference, cost: Cost) -> st
 def add_losses(
     requests: Sequence[NoiseRequest], differences: Sequence[Difference], *, delta: float, pure: bool = True
 ) -> float:
-    """The epsilon that all requests together show on a pair, from below.
+    """Returns the epsilon that all requests together show on a pair, from below.
 
     Pure losses add up. Gaussian ones add up in squares and are read at `delta`; without delta there is no
     finite epsilon. Of a mixture, the larger of the two counts. Sums over samples are left out: what they show
@@ -300,7 +300,7 @@ class _Trial:
 
 
 def run_base(harness: Harness, *, crowd: bool, mode: Mode = "off") -> BaseRun:
-    """A run on the table of the crowd, or of nobody, by default with the noise off."""
+    """Returns a run on the table of the crowd, or of nobody, by default with the noise off."""
     noise = RecordingNoise(mode=mode)
     outcome = harness.run((), noise, crowd=crowd)
     for _ in range(_TRIES if outcome.error is not None and outcome.charged else 0):
@@ -325,7 +325,7 @@ def compare_neighbours(
     progress: Callable[[str], None],
     people: Sequence[Individual] | None = None,
 ) -> Compared:
-    """All pairs that the table's description gives, and what is wrong between any of them.
+    """Returns all pairs that the table's description gives, and what is wrong between any of them.
 
     A statement that goes on until its answer is good enough claims what it spends on the way, so the
     claim is asked for every base table.
@@ -381,7 +381,7 @@ def compare_neighbours(
 
 
 def _is_pure(outcome: Outcome, epsilon: float) -> bool:
-    """Whether the plain sum of what was charged is already what is claimed."""
+    """Returns whether the plain sum of what was charged is already what is claimed."""
     spent = add_costs(Spent(), outcome.charged).epsilon
     return spent is not None and spent <= epsilon * (1 + _PURE_HAIR)
 
@@ -394,7 +394,7 @@ def _run_trials(
     thorough: bool,
     progress: Callable[[str], None],
 ) -> list[_Trial]:
-    """A trial for every individual beside the base, for some also with the records in reverse order."""
+    """Gives a trial for every individual beside the base, for some also with the records in reverse order."""
     # Alone, an individual shows what depends on there being others; few kinds of them will do.
     chosen = people if base.crowd or thorough else people[1::3] or people
     trials = []
@@ -437,7 +437,7 @@ def _list_pairs(
 
 
 def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str | None:
-    """What an outsider sees differ though every noisy answer was the same, or None."""
+    """Returns what an outsider sees differ though every noisy answer was the same, or None."""
     first = base.outcome
     if outcome.error != first.error:
         return "an error depends on the records"
@@ -465,7 +465,7 @@ def _differing(base: BaseRun, noise: RecordingNoise) -> list[int]:
 
 
 def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> str | None:
-    """How vectors break what was declared for them, or None."""
+    """Returns how vectors break what was declared for them, or None."""
     declared = trial.outcome.declared
     if differences is None or trial.outcome.error is not None:
         return None
@@ -483,7 +483,7 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
 
 
 def _find_joint_fault(trial: _Trial, differences: tuple[Difference, ...], cost: Cost) -> str | None:
-    """How the vectors of a series, which one cost covers as one long vector, break it, or None."""
+    """Returns how the vectors of a series, which one cost covers as one long vector, break it, or None."""
     for turn, request in enumerate(trial.requests, start=1):
         fault = _find_other_noise(request, cost)
         if fault is not None:

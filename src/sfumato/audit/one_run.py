@@ -36,7 +36,7 @@ def audit_one_run(
     delta: float = 0.0,
     confidence: float = 0.95,
 ) -> Audit:
-    """What a single run with `canaries` says about the claim of `epsilon` at `delta`.
+    """Returns what a single run with `canaries` says about the claim of `epsilon` at `delta`.
 
     It is for mechanisms too expensive to run often. `run` gets a truth value for every canary, puts those
     that are True into a table, runs the mechanism once, and returns a score for every canary: the larger,
@@ -80,7 +80,7 @@ def guess_members(
     miss: float,
     signed: bool = False,
 ) -> tuple[float, str]:
-    """The bound on epsilon at `delta` that guesses by `scores` prove, and how they went.
+    """Returns the bound on epsilon at `delta` that guesses by `scores` prove, and how they went.
 
     `inside` says which canaries were in. The bound is wrong with a chance of `miss` at most.
 
@@ -143,7 +143,7 @@ def try_canaries(
 def _run(
     harness: Harness, owned: Sequence[Owned], inside: Sequence[bool], noise: RecordingNoise
 ) -> RecordingNoise:
-    """The `noise` after a run with the canaries that are `inside`: it has the requests and answers.
+    """Returns the `noise` after a run with the canaries that are `inside`: it has the requests and answers.
 
     Under replacement, a canary that is out has the records of the last one.
     """
@@ -182,7 +182,7 @@ def _list_designs(harness: Harness, most: int) -> list[list[Owned]]:
 
 
 def _find_visible(harness: Harness) -> list[int]:
-    """The fields whose values the answers depend on: only by these can canaries be told apart."""
+    """Returns the fields whose values the answers depend on: only by these can canaries be told apart."""
     first = tuple(field.usual[0] for field in harness.fields)
     base = RecordingNoise()
     harness.run((Individual("probe", (first,)),), base)
@@ -222,7 +222,7 @@ class _Mark:
 def _find_marks(
     harness: Harness, owned: Sequence[Owned], progress: Callable[[str], None]
 ) -> list[list[_Mark]] | None:
-    """Which values of the answers only one canary moves; None if canaries change what is asked.
+    """Returns which values of the answers only one canary moves; None if canaries change what is asked.
 
     Canaries are numbered, and for every binary digit there are two runs: with those whose number has it, and
     with the others. A value that one canary moves alone is moved in one of the two runs of each digit, always

@@ -28,7 +28,7 @@ class Finding:
     exact: bool = False
 
     def to_record(self) -> dict[str, Any]:
-        """The finding as a plain record."""
+        """Returns the finding as a plain record."""
         return {
             "layer": self.layer,
             "name": LAYERS[self.layer],
@@ -87,7 +87,7 @@ class Audit:
         return "\n".join(lines)
 
     def to_record(self) -> dict[str, Any]:
-        """The result as a plain record."""
+        """Returns the result as a plain record."""
         return {
             "mechanism": self.mechanism,
             "verdict": self.verdict,
@@ -113,7 +113,7 @@ def check_claim(*, epsilon: float, delta: float, confidence: float) -> None:
 
 
 def _down(number: float) -> float:
-    """`number` rounded down to four places: a lower bound is not rounded up."""
+    """Returns `number` rounded down to four places: a lower bound is not rounded up."""
     return math.floor(number * 10_000) / 10_000
 
 

@@ -59,7 +59,7 @@ def _specimen(name: str, **facts: Any) -> Callable[[_Mechanism], _Mechanism]:  #
 
 
 def _draw_uniform() -> float:
-    """A multiple of 2^-53 in [0, 1), as floating-point generators give it."""
+    """Returns a multiple of 2^-53 in [0, 1), as floating-point generators give it."""
     word = np.empty(1, np.uint64)
     KeyStream().fill(word)
     return float(word[0] >> np.uint64(11)) * 2.0**-53
@@ -72,7 +72,7 @@ def _draw_uniform() -> float:
     fault="noise for one cell, a person in 20",
 )
 def syncity_as_written(cells: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Counts of records in 20 cells with noise of scale 1, as if a person were in one cell only."""
+    """Returns counts of records in 20 cells with noise of scale 1, as if a person were in one cell only."""
     counts = np.bincount(np.array(cells, np.int64), minlength=_CELLS).astype(np.int64)
     return add_noise(counts, kind="laplace", scale=1)
 
@@ -84,7 +84,7 @@ def syncity_as_written(cells: Sequence[int]) -> np.ndarray[Any, Any]:
     fault="Laplace noise with half the scale needed",
 )
 def half_scale(table: Sequence[Any]) -> int:
-    """The number of records with half of the noise that epsilon 1 needs."""
+    """Returns the number of records with half of the noise that epsilon 1 needs."""
     return len(table) + int(discrete_laplace(scale=Fraction(1, 2), size=1)[0])
 
 
@@ -113,7 +113,7 @@ def exponential_without_two(votes: Sequence[tuple[int, int]]) -> int:
     fault="the last bits tell what the noise was added to",
 )
 def float_laplace(table: Sequence[Any]) -> float:
-    """The number of records plus Laplace noise in floating point, by the formula that numpy uses."""
+    """Returns the number of records plus Laplace noise in floating point, by the formula that numpy uses."""
     uniform = _draw_uniform()
     if uniform >= 0.5:
         return len(table) - math.log(2.0 - uniform - uniform)
@@ -127,7 +127,7 @@ def float_laplace(table: Sequence[Any]) -> float:
     fault="a person's records are not bounded",
 )
 def unbounded_sum(records: Sequence[tuple[str, int]]) -> int:
-    """The sum of amounts with noise for one record of 10 at most, though a person may have many."""
+    """Returns the sum of amounts with noise for one record of 10 at most, though a person may have many."""
     total = sum(min(max(amount, 0), 10) for _, amount in records)
     return total + int(discrete_laplace(scale=10, size=1)[0])
 
@@ -139,7 +139,7 @@ def unbounded_sum(records: Sequence[tuple[str, int]]) -> int:
     fault="an error message depends on a record",
 )
 def leaking_error(ages: Sequence[int]) -> int:
-    """A noisy count that fails, with a message, on a record it does not understand."""
+    """Returns a noisy count that fails, with a message, on a record it does not understand."""
     for place, age in enumerate(ages):
         if age > 120:
             raise ValueError(f"age {age} of record {place} is out of range")
@@ -154,7 +154,7 @@ def leaking_error(ages: Sequence[int]) -> int:
     fault="a true bit is always reported",
 )
 def sticky_bit(values: Sequence[int]) -> tuple[int, ...]:
-    """The report of a RAPPOR client that switches other bits on, but never its own bit off."""
+    """Returns the report of a RAPPOR client that switches other bits on, but never its own bit off."""
     one_in_four = [_draw_uniform() < 0.25 for _ in range(8)]
     return tuple(int(place == values[0] or on) for place, on in enumerate(one_in_four))
 
@@ -179,7 +179,7 @@ def sampled_domain(words: Sequence[str]) -> dict[str, int]:
     fault="the scale of the noise depends on the records",
 )
 def average_by_private_size(values: Sequence[int]) -> int:
-    """The sum with noise for its average's sensitivity, which depends on how many records there are."""
+    """Gives the sum with noise for its average's sensitivity, which depends on how many records there are."""
     size = max(1, len(values))
     noise = discrete_laplace(scale=Fraction(1000, size), size=1)[0]
     return 1000 * sum(values) // size + int(noise)
@@ -207,11 +207,11 @@ class UserCountsAsWritten:
     times: Sequence[int] = (1, 2)
 
     def to_record(self) -> dict[str, Any]:
-        """The specimen as a plain record; no recipe file can name it."""
+        """Returns the specimen as a plain record; no recipe file can name it."""
         return {"recipe": self.kind, "table": self.table, "by": list(self.by), "times": list(self.times)}
 
     def specimen_request(self, table: Table, epsilon: Fraction) -> Request:
-        """What the write-up asks and the noise it adds, for an audit to look at.
+        """Returns what the write-up asks and the noise it adds, for an audit to look at.
 
         Its bound on cells is what the write-up assumes of everybody, so that `ask_cost` tells what
         the request really costs those who keep to it.
@@ -229,7 +229,7 @@ class UserCountsAsWritten:
         )
 
     def specimen_cost(self, table: Table, epsilon: Fraction) -> Cost:
-        """What the write-up says it costs: sensitivity 1, and so epsilon."""
+        """Returns what the write-up says it costs: sensitivity 1, and so epsilon."""
         return Cost(
             kind="laplace",
             scale=1 / epsilon,

@@ -54,7 +54,7 @@ class Target(Protocol):
         """The table whose individuals are made up."""
 
     def ask(self, curator: Curator, *, progress: Progress) -> Seen:
-        """What the curator answers."""
+        """Returns what the curator answers."""
 
     def claim(self, outcome: Outcome) -> tuple[float, float]:
         """Epsilon and delta that are claimed, once it is known what was charged."""
@@ -80,7 +80,7 @@ class RecipeTarget:
         return self.recipe.table
 
     def ask(self, curator: Curator, *, progress: Progress) -> Seen:
-        """The release as it can be seen: its files, its certificate without times, its answers."""
+        """Returns the release as it can be seen: its files, its certificate without times, its answers."""
         release = curator.release(
             self.recipe, epsilon=list(self.epsilons), delta=self.delta, progress=progress
         )
@@ -101,7 +101,7 @@ class RecipeTarget:
         return seen, declared
 
     def claim(self, _: Outcome) -> tuple[float, float]:
-        """The sum over the epsilons that were asked for."""
+        """Returns the sum over the epsilons that were asked for."""
         return float(sum(self.epsilons)), float(self.delta * len(self.epsilons))
 
 
@@ -120,7 +120,7 @@ class StatementTarget:
         return self.text
 
     def ask(self, curator: Curator, *, progress: Progress) -> Seen:
-        """The answer as it can be seen; its costs are those that were charged."""
+        """Returns the answer as it can be seen; its costs are those that were charged."""
         answer = curator.sql(self.text, progress=progress)
         seen = {
             "answer": repr(answer.table.to_pydict()),
@@ -131,14 +131,14 @@ class StatementTarget:
         return seen, ()
 
     def claim(self, outcome: Outcome) -> tuple[float, float]:
-        """The epsilon of the statement; with WITHIN, what it spends on the made-up crowd."""
+        """Returns the epsilon of the statement; with WITHIN, what it spends on the made-up crowd."""
         spent = outcome.seen.get("spent", Fraction(0))
         assert isinstance(spent, Fraction)
         return float(self.epsilon or spent), float(self.delta)
 
 
 def read_target(text: str, project: Project) -> StatementTarget:
-    """The statement `text`, with the first private table that it names."""
+    """Returns the statement `text`, with the first private table that it names."""
     statement = read_statement(text)
     if statement.mode != "private" or statement.explain:
         raise AuditError("only a DP-SELECT statement can be audited: EXPLAIN and public SELECT spend nothing")
@@ -186,7 +186,7 @@ def specimen_target(
     epsilons: tuple[Fraction, ...],
     delta: Fraction,
 ) -> RecipeTarget:
-    """The specimen as a target: what it asks, against what it says that costs."""
+    """Returns the specimen as a target: what it asks, against what it says that costs."""
     return RecipeTarget(
         recipe=_SpecimenRecipe(specimen=specimen),
         epsilons=epsilons,
@@ -251,7 +251,7 @@ class Harness:
         crowd: bool = True,
         backwards: bool = False,
     ) -> Outcome:
-        """What comes of a run on a table of a crowd, or of nobody, and of `people`.
+        """Returns what comes of a run on a table of a crowd, or of nobody, and of `people`.
 
         With several private tables, the people have records in each of them. `noise` stands in for the
         curator's own; `backwards` stores the records in reverse order.

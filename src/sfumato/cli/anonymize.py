@@ -221,7 +221,7 @@ def _read_recursive(text: str | None) -> tuple[float, int] | None:
 
 
 def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the options
-    """One distance for all sensitive columns, or one by column."""
+    """Returns one distance for all sensitive columns, or one by column."""
     if not given:
         return "equal"
     if len(given) == 1 and "=" not in given[0]:

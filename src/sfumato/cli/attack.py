@@ -123,7 +123,7 @@ def average(
 def _list_links(
     rows: Published, people: pa.Table, found: Linkage, *, name: str | None, reveal: str | None, most: int
 ) -> list[dict[str, Any]]:
-    """Some linked people with what their record tells; says on stderr what that is."""
+    """Returns some linked people with what their record tells; says on stderr what that is."""
     if not most:
         return []
     note("WARNING: what follows names people and what their records say; do not keep it or pass it on")

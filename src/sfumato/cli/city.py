@@ -58,7 +58,7 @@ class City:
 
 
 def simulate_incidents(city: City) -> pa.Table:
-    """One year of simulated incidents: resident, neighbourhood, opened (a date), incident.
+    """Returns one year of simulated incidents: resident, neighbourhood, opened (a date), incident.
 
     >>> simulate_incidents(City(residents=100)).column_names
     ['resident', 'neighbourhood', 'opened', 'incident']
@@ -86,18 +86,18 @@ def simulate_incidents(city: City) -> pa.Table:
 
 
 def neighbourhood_names(city: City) -> list[str]:
-    """The public names of the city's neighbourhoods."""
+    """Returns the public names of the city's neighbourhoods."""
     names = [f"{first} {second}" for second in _SECOND for first in _FIRST]
     return [names[i] if i < len(names) else f"Ward {i}" for i in range(city.neighbourhoods)]
 
 
 def incident_names(city: City) -> list[str]:
-    """The public names of the incident types."""
+    """Returns the public names of the incident types."""
     return [_INCIDENTS[i] if i < len(_INCIDENTS) else f"code {i}" for i in range(city.incident_types)]
 
 
 def simulate_map(city: City) -> str:
-    """A made-up map of the city in GeoJSON, one area with its `name` for every neighbourhood.
+    """Returns a made-up map of the city in GeoJSON, one area with its `name` for every neighbourhood.
 
     Neighbours share their winding borders; one area has a lake, and the first an island of its own.
 
@@ -112,7 +112,7 @@ def simulate_map(city: City) -> str:
     borders: dict[tuple[tuple[int, int], tuple[int, int]], NDArray[np.float64]] = {}
 
     def walk(start: tuple[int, int], stop: tuple[int, int]) -> NDArray[np.float64]:
-        """The border from one corner to the other, without its end: the same both ways."""
+        """Returns the border from one corner to the other, without its end: the same both ways."""
         one, other = sorted((start, stop))
         if (one, other) not in borders:
             line = np.linspace(corners[one], corners[other], 9)
@@ -145,7 +145,7 @@ def _round(centre: tuple[float, float], radius: float) -> NDArray[np.float64]:
 
 
 def _locate(points: NDArray[np.float64], across: int, rows: int) -> list[list[float]]:
-    """A closed ring in degrees, in the middle of an ocean: the city's grid bent towards a circle."""
+    """Returns a closed ring in degrees, in the middle of an ocean: the city's grid bent towards a circle."""
     x, y = (points / (across, rows) * 2 - 1).T
     bent = np.stack(
         [x * np.sqrt(np.maximum(1 - y**2 / 3, 0.1)), y * np.sqrt(np.maximum(1 - x**2 / 3, 0.1))], 1
@@ -188,7 +188,7 @@ def write_demo(folder: Path, *, force: bool = False) -> None:
 
 
 def draw_bars(table: pa.Table, *, width: int = 40) -> str:
-    """The released incidents per month as a small bar chart."""
+    """Returns the released incidents per month as a small bar chart."""
     months = table.group_by("month").aggregate([("count", "sum")]).sort_by("month")
     counts = months["count_sum"].to_pylist()
     most = max(1, *counts)

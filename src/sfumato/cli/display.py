@@ -44,7 +44,7 @@ def show_answer(
 
 
 def to_record(answer: Answer) -> dict[str, Any]:
-    """An answer as one JSON object."""
+    """Returns an answer as one JSON object."""
     return {
         "columns": answer.table.column_names,
         "rows": [list(row.values()) for row in answer.table.to_pylist()],
@@ -57,7 +57,7 @@ def to_record(answer: Answer) -> dict[str, Any]:
 
 
 def to_bytes(answer: Answer, kind: str) -> bytes:
-    """An answer as the bytes of a file of this kind."""
+    """Returns an answer as the bytes of a file of this kind."""
     import json
 
     from sfumato.tables.contents import table_to_csv, table_to_parquet

@@ -77,7 +77,7 @@ def _show(fit: dict[str, Any]) -> None:
 
 
 def _tell_counting(fit: dict[str, Any]) -> str:
-    """How many records count at all, and which columns lose the others."""
+    """Returns how many records count at all, and which columns lose the others."""
     lost = sorted(((name, n) for name, n in fit["lost"].items() if n), key=lambda each: -each[1])
     counting = f"{fit['counting']:,} of {fit['records']:,} records count"
     told = f"{counting} where all {len(fit['lost'])} columns are asked about together"

@@ -94,7 +94,7 @@ def ask_mechanism(
     range_: str | None,
     **parameters: Any,  # noqa: ANN401
 ) -> Described:
-    """The mechanism that the options describe, with the names of its categories."""
+    """Returns the mechanism that the options describe, with the names of its categories."""
     from sfumato.core.errors import RecipeError
     from sfumato.local import make_mechanism
     from sfumato.local.files import Described
@@ -123,7 +123,7 @@ def ask_mechanism(
 
 
 def split_labels(values: str) -> tuple[str, ...]:
-    """The categories that --values names."""
+    """Returns the categories that --values names."""
     return tuple(each.strip() for each in values.split(","))
 
 

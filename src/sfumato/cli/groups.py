@@ -108,7 +108,7 @@ def groups(
 
 
 def _find_table(source: Path, project: str | None, name: str | None) -> Table | None:
-    """The described table that will be released, if there is a project; never one that is read here."""
+    """Gives the described table that will be released, if there is a project; never one that is read here."""
     from sfumato.core.errors import SchemaError, SfumatoError
     from sfumato.core.facts.project import read_project, refuse_private_file
 

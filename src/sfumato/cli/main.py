@@ -24,7 +24,7 @@ _MODULES = {"respond": "estimate"}  # the same options, and answers that one wri
 
 
 def build_app(*names: str) -> typer.Typer:
-    """The command line with the commands `names`, all by default: what is not named is not loaded."""
+    """Returns the command line with the commands `names`, all by default: what is not named is not loaded."""
     app = typer.Typer(
         name="sfumato",
         help="Publish the picture, not the people: private releases with their proof attached.",

@@ -59,7 +59,7 @@ def note(text: str) -> None:
 
 
 def open_curator(project: str) -> Curator:
-    """The curator of the project file, for a command that charges or reads its ledger.
+    """Returns the curator of the project file, for a command that charges or reads its ledger.
 
     Says on stderr if no ledger is there, so that a lost one is not taken for an unspent one.
     """
@@ -80,7 +80,7 @@ def note_compiling(folder: str) -> None:
 
 
 def split_names(*texts: str) -> tuple[str, ...]:
-    """The names in options such as a,b,c; one that is given several times adds up."""
+    """Returns the names in options such as a,b,c; one that is given several times adds up."""
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
@@ -132,7 +132,7 @@ def print_table(
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows the stage of a long work: a spinner on a terminal, nothing elsewhere.
+    """Yields a function that shows the stage of a long work: a spinner on a terminal, nothing elsewhere.
 
     Stages are named, never measured in records: a row count on a screen is a row count published.
     """

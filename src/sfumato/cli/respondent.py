@@ -27,22 +27,22 @@ class Respondent(Protocol):
     history: Path | None
 
     def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
-        """The answer to a statement; None if it was not bought because a warning was not agreed to."""
+        """Gives the answer to a statement; None if it was not bought because a warning was not agreed to."""
 
     def tables(self) -> Answer:
-        """The tables that can be asked."""
+        """Returns the tables that can be asked."""
 
     def schema(self, table: str) -> Answer:
-        """The columns of a table."""
+        """Returns the columns of a table."""
 
     def budget(self) -> str:
-        """What is left, in a sentence."""
+        """Returns what is left, in a sentence."""
 
     def facts(self) -> dict[str, Any]:
-        """What JSON says beside an answer."""
+        """Returns what JSON says beside an answer."""
 
     def vocabulary(self) -> Vocabulary:
-        """The public names to complete."""
+        """Returns the public names to complete."""
 
 
 class Curated:
@@ -59,7 +59,7 @@ class Curated:
         self._vocabulary: Vocabulary | None = None
 
     def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
-        """The answer to a statement; None if it was not bought because of a warning."""
+        """Returns the answer to a statement; None if it was not bought because of a warning."""
         warning = self._announce(text)
         if warning and not agree(warning):
             return None
@@ -72,24 +72,24 @@ class Curated:
         return answer
 
     def tables(self) -> Answer:
-        """The tables that can be asked."""
+        """Returns the tables that can be asked."""
         return self._curator.sql("SHOW TABLES")
 
     def schema(self, table: str) -> Answer:
-        """The columns of a table."""
+        """Returns the columns of a table."""
         quoted = table.strip('"').replace('"', '""')
         return self._curator.sql(f'DESCRIBE "{quoted}"')
 
     def budget(self) -> str:
-        """What is left, in a sentence."""
+        """Returns what is left, in a sentence."""
         return self._curator.budget().describe_left()
 
     def facts(self) -> dict[str, Any]:
-        """What JSON says beside an answer."""
+        """Returns what JSON says beside an answer."""
         return {"left": str(self._curator.budget().left)}
 
     def vocabulary(self) -> Vocabulary:
-        """The public names to complete."""
+        """Returns the public names to complete."""
         if self._vocabulary is None:
             project = self._curator.project
             names = [*project.tables, *project.public]
@@ -162,7 +162,7 @@ class Modelled:
         self._population = population
 
     def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
-        """The answer to a statement; None if it was not bought because of a warning."""
+        """Returns the answer to a statement; None if it was not bought because of a warning."""
         answer = self._model.sql(text, population=self._population)
         # What an answer rests on is said to whoever reads it, also beside JSON.
         for each in answer.notes:
@@ -172,26 +172,26 @@ class Modelled:
         return answer
 
     def tables(self) -> Answer:
-        """The tables that can be asked."""
+        """Returns the tables that can be asked."""
         return _list({"name": [self._model.table.name], "columns": [", ".join(self._model.columns)]})
 
     def schema(self, table: str) -> Answer:
-        """The columns of a table."""
+        """Returns the columns of a table."""
         name = self._model.table.name
         if table.strip('"').lower() != name.lower():
             raise UnsupportedQuery(f"no table {table!r}{suggest_name(table, [name])}")
         return _list({"column": list(self._model.columns)})
 
     def budget(self) -> str:
-        """What is left, in a sentence."""
+        """Returns what is left, in a sentence."""
         return "a released model costs nothing to ask"
 
     def facts(self) -> dict[str, Any]:
-        """What JSON says beside an answer."""
+        """Returns what JSON says beside an answer."""
         return {}
 
     def vocabulary(self) -> Vocabulary:
-        """The public names to complete."""
+        """Returns the public names to complete."""
         return Vocabulary(tables={self._model.table.name: tuple(self._model.columns)})
 
 

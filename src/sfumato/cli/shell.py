@@ -56,7 +56,7 @@ _MOST = 500
 
 
 def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
-    """Where the last word of `text` begins, and what it may become.
+    """Returns where the last word of `text` begins, and what it may become.
 
     >>> trips = Vocabulary(tables={"trips": ("fare", "zone")}, values={"zone": ("north", "old town")})
     >>> complete("select count(*) from tr", trips)
@@ -94,7 +94,7 @@ def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
 def read_vocabulary(
     text: Callable[[], str], vocabulary: Callable[[], Vocabulary]
 ) -> Callable[..., str | None]:
-    """The function that readline calls; `text` is what was written of the statement on lines before."""
+    """Gives the function that readline calls; `text` is what was written of the statement on lines before."""
     import readline
 
     found: list[str] = []
@@ -132,13 +132,13 @@ def _complete_value(before: str, typed: str, vocabulary: Vocabulary) -> list[str
 
 
 def _named_tables(text: str, vocabulary: Vocabulary) -> list[str]:
-    """The tables that a statement names; all of them if it names none yet."""
+    """Returns the tables that a statement names; all of them if it names none yet."""
     words = set(re.findall(r"\w+", text.lower()))
     return [name for name in vocabulary.tables if name.lower() in words] or list(vocabulary.tables)
 
 
 def _spell(names: Iterable[str]) -> list[str]:
-    """Names as a statement has them: in quotes where they need them."""
+    """Returns names as a statement has them: in quotes where they need them."""
     return [name if re.fullmatch(r"[^\W\d]\w*", name) else _quote(name) for name in names]
 
 
@@ -213,7 +213,7 @@ class Collector:
         self._pending = ""
 
     def feed(self, line: str) -> Iterator[Piece]:
-        """The pieces that are complete with one more line."""
+        """Yields the pieces that are complete with one more line."""
         number, self._line = self._line, self._line + 1
         if self.is_empty and line.lstrip().startswith("."):
             self._pending = ""
@@ -225,7 +225,7 @@ class Collector:
         yield from self._take()
 
     def finish(self) -> Iterator[Piece]:
-        """The statement at the end, which needs no semicolon."""
+        """Yields the statement at the end, which needs no semicolon."""
         if not self.is_empty:
             yield self._piece(self._pending)
         self._pending = ""
@@ -247,12 +247,12 @@ class Collector:
             self._pending = rest
 
     def _piece(self, text: str) -> Piece:
-        """A statement, with the line of its own first word: remarks before it are part of it."""
+        """Returns a statement, with the line of its own first word: remarks before it are part of it."""
         return Piece(text=text.strip(), line=self._begin + text.count("\n", 0, _first(text)))
 
 
 def split_script(lines: Iterable[str]) -> Iterator[Piece]:
-    r"""The statements and commands of a script.
+    r"""Yields the statements and commands of a script.
 
     >>> script = ["-- two; remarks\n", "SELECT\n", "1; .b;\n", ".budget"]
     >>> [(piece.line, piece.text) for piece in split_script(script)]
@@ -265,12 +265,12 @@ def split_script(lines: Iterable[str]) -> Iterator[Piece]:
 
 
 def _begins(text: str) -> bool:
-    """Whether there is more than blanks and remarks."""
+    """Returns whether there is more than blanks and remarks."""
     return _first(text) < len(text)
 
 
 def _first(text: str) -> int:
-    """The place of the first sign that is no blank and in no remark."""
+    """Returns the place of the first sign that is no blank and in no remark."""
     try:
         masked = mask_text(text)
     except UnsupportedQuery:
@@ -379,7 +379,7 @@ class Shell:
         show_answer(answer, self.mode, facts=facts, paged=paged and self.interactive and self.paged)
 
     def _agree(self, warning: str) -> bool:
-        """Whether what was warned of is bought all the same; only somebody who types is asked."""
+        """Returns whether what was warned of is bought all the same; only somebody who types is asked."""
         note(f"warning: {warning}")
         if not self.interactive:
             return True
@@ -418,7 +418,7 @@ class Shell:
 
 
 def read_lines(name: str) -> list[str]:
-    """The lines of a file of statements; of stdin if it is called -."""
+    """Returns the lines of a file of statements; of stdin if it is called -."""
     if name == "-":
         return list(sys.stdin)
     try:

@@ -72,7 +72,7 @@ class Thresholdout(Withheld):
             )
 
     def begin(self) -> int:
-        """The number of a new question, which is counted from now on whatever becomes of it."""
+        """Returns the number of a new question, which is counted from now on whatever becomes of it."""
         with self._lock:
             self.check()
             if self.asked >= self.plan.questions:
@@ -89,7 +89,7 @@ class Thresholdout(Withheld):
             self.refused += 1
 
     def answer(self, public: Fraction, private: Sealed[int], weight: Fraction) -> tuple[float, bool]:
-        """The answer, and whether it comes from the holdout.
+        """Returns the answer, and whether it comes from the holdout.
 
         All noise is drawn before the box is opened, and the same amount of it for either answer.
         """
@@ -121,7 +121,7 @@ def _decide(
 
 
 def _draw_all(plan: HoldoutPlan) -> tuple[int, int, int]:
-    """The noise of a comparison, of an answer and of a new threshold."""
+    """Returns the noise of a comparison, of an answer and of a new threshold."""
     if plan.noise == "gaussian":
         return _draw(plan, 1), _draw(plan, 1), 0
     return _draw(plan, 4), _draw(plan, 1), _draw(plan, 2)
@@ -179,7 +179,7 @@ class Scorer(Guarded):
         self._response: Response = response if callable(metric) else "predict"
 
     def __call__(self, estimator: Any, X: object, y: object) -> float:  # noqa: ANN401  # duck typed
-        """The guarded score of a fitted estimator on (X, y)."""
+        """Returns the guarded score of a fitted estimator on (X, y)."""
         metric, response = self._metric, self._response
 
         def score(X: object, y: object) -> object:
@@ -194,7 +194,7 @@ class Scorer(Guarded):
 
 
 def class_counts(train: RowSet, holdout: RowSet) -> ClassCounts:
-    """The two classes of the training labels and their numbers of holdout rows."""
+    """Returns the two classes of the training labels and their numbers of holdout rows."""
     classes = np.unique(_labels(train))
     if classes.size != 2:
         raise SchemaError(f"roc_auc needs two classes; the training rows have {classes.size}")
@@ -219,7 +219,7 @@ def count_wins(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> int:
 
 
 def _ask_about_area(estimator: Any, counts: ClassCounts, *, name: str) -> Question:  # noqa: ANN401
-    """The area under the curve, times the share of the rarer class.
+    """Returns the area under the curve, times the share of the rarer class.
 
     The area is the mean over all pairs of a positive and a negative row. With the numbers of both public, a
     row takes part in one of every `fewer` pairs at most, so the product moves by at most 1 / rows.
@@ -347,7 +347,7 @@ class ReusableHoldout(Guarded):
         return self.plan.budget - self._mechanism.overfit - self._mechanism.refused
 
     def privacy(self, *, delta: ExactLike = Fraction(1, 10**6)) -> HoldoutPrivacy:
-        """What all answers that the plan allows promise together to one row of the holdout.
+        """Returns what all answers that the plan allows promise together to one row of the holdout.
 
         It raises `QuestionRefused` once a question was refused because of holdout rows: a refusal has no
         noise, so nothing can be promised any more.
@@ -360,7 +360,7 @@ class ReusableHoldout(Guarded):
         return self.plan.privacy(delta=delta)
 
     def query(self, function: Callable[..., object], *, name: str | None = None) -> float:
-        """The mean of `function` over rows, in [0, 1], of the training rows or of the holdout.
+        """Returns the mean of `function` over rows, in [0, 1], of the training rows or of the holdout.
 
         The function is called with a data set, or with the parts of one as in `function(X, y)`, and returns
         one value in [0, 1] per row. Where the means of training rows and holdout agree, the answer is

@@ -100,7 +100,7 @@ class Leaderboard(Withheld):
         return tuple(self._log)
 
     def submit(self, predictions: object, *, name: str | None = None) -> float:
-        """The score shown after this submission: that of the best so far, as the method shows it."""
+        """Returns the score shown after this submission: that of the best so far, as the method shows it."""
         guess = RowSet(predictions, name="the predictions")
         if guess.parts != 1 or len(guess) != len(self._labels):
             raise QuestionRefused(f"a submission is one prediction for each of {len(self._labels)} rows")
@@ -144,7 +144,7 @@ class Leaderboard(Withheld):
 
 
 def ladder_error(*, rows: int, step: ExactLike, submissions: int, failure: ExactLike = 0.05) -> float:
-    """A bound on how far the shown score is from the best true one, after any adaptive submissions.
+    """Returns a bound on how far the shown score is from the best true one, after any adaptive submissions.
 
     It fails with a probability of at most `failure`; the true score of a submission is its expectation on
     fresh rows. Proof: docs/proofs/holdout.md.
@@ -174,7 +174,7 @@ def _climb(
 def _climb_freely(
     values: Sealed[NDArray[np.int64]], best: Sealed[NDArray[np.int64]] | None, rows: int
 ) -> Fraction | None:
-    """The new score if sum(d) > 0 and sum(d)^2 > sum(d^2) for the differences d of all rows.
+    """Returns the new score if sum(d) > 0 and sum(d)^2 > sum(d^2) for the differences d of all rows.
 
     That is mean(d) > s / sqrt(rows) with the sample's standard deviation s, without a root.
     """

@@ -39,7 +39,7 @@ class HoldoutPrivacy:
     epsilon_at_delta: float
 
     def describe(self) -> str:
-        """The statement in one line."""
+        """Returns the statement in one line."""
         pure = "" if self.epsilon is None else f"epsilon {float(self.epsilon):.4g}, "
         return (
             f"holdout: {pure}rho {float(self.rho):.4g} for one row replaced, "
@@ -135,7 +135,7 @@ class HoldoutPlan:
         return min(self.budget, self.questions)
 
     def privacy(self, *, delta: ExactLike = Fraction(1, 10**6)) -> HoldoutPrivacy:
-        """What all answers together promise to one row of the holdout; see `HoldoutPrivacy`.
+        """Returns what all answers together promise to one row of the holdout; see `HoldoutPrivacy`.
 
         >>> plan = plan_holdout(5000, questions=1000, budget=100)
         >>> statement = plan.privacy()
@@ -152,7 +152,7 @@ class HoldoutPlan:
         )
 
     def accuracy(self, *, failure: ExactLike = Fraction(1, 20)) -> Accuracy:
-        """The least error that the transfer theorem proves for all answers, rounded up; see `Accuracy`.
+        """Gives the least error that the transfer theorem proves for all answers, rounded up; see `Accuracy`.
 
         Answers are near the means of the holdout unless some noise is large, and near the expectations
         because the answers are private: the two meet in the theorem of Jung and others (2020).
@@ -177,14 +177,14 @@ class HoldoutPlan:
         return Accuracy(error=error if error < 1 else None, failure=chance)
 
     def _tail(self, chance: float) -> float:
-        """What the noise of any comparison or answer exceeds with at most this chance."""
+        """Returns what the noise of any comparison or answer exceeds with at most this chance."""
         sigma = float(self.sigma)
         if self.noise == "gaussian":
             return sigma * math.sqrt(2 * math.log(2 * (self.questions + self._answers) / chance))
         return 6 * sigma * math.log(2 * (self.questions + 2 * self._answers) / chance)
 
     def describe(self) -> str:
-        """The plan in a few lines, with what it does and does not promise.
+        """Returns the plan in a few lines, with what it does and does not promise.
 
         >>> print(plan_holdout(5000, questions=1000, budget=100).describe())
         5000 holdout rows, practical constants: threshold 0.05657, gaussian noise, sigma 0.01414
@@ -217,7 +217,7 @@ def plan_holdout(
     tolerance: ExactLike | None = None,
     failure: ExactLike = Fraction(1, 20),
 ) -> HoldoutPlan:
-    """The plan for a holdout of so many `rows` and so many adaptive `questions`.
+    """Returns the plan for a holdout of so many `rows` and so many adaptive `questions`.
 
     At most `budget` questions are answered from the holdout. `constants` are one of two kinds:
 
@@ -273,7 +273,7 @@ def _plan_theorem(
     logarithm = Fraction(math.log(4 * questions / float(failure)))
 
     def make(size: int, reached: Fraction) -> HoldoutPlan | None:
-        """The plan of the theorem for so many rows, None if its tolerance is not proved."""
+        """Returns the plan of the theorem for so many rows, None if its tolerance is not proved."""
         plan = HoldoutPlan(
             rows=size,
             questions=questions,

@@ -64,7 +64,7 @@ class Sealed(Withheld, Generic[T]):
         self._true_value = true_value
 
     def open(self) -> T:
-        """The true value, for arithmetic that cannot fail."""
+        """Returns the true value, for arithmetic that cannot fail."""
         return self._true_value
 
     def __repr__(self) -> str:
@@ -115,11 +115,11 @@ class RowSet(Withheld):
         return tuple(_describe(part) for part in self._parts)
 
     def arguments(self) -> tuple[Any, ...]:
-        """The parts to call a question with; what is done to them does not change these rows."""
+        """Returns the parts to call a question with; what is done to them does not change these rows."""
         return tuple(_hand_out(part) for part in self._parts)
 
     def take(self, places: NDArray[np.intp]) -> RowSet:
-        """The rows at these places, in this order."""
+        """Returns the rows at these places, in this order."""
         taken = tuple(_take(part, places) for part in self._parts)
         return RowSet(taken, name=self.name)
 
@@ -228,7 +228,7 @@ class Question:
 
 
 def ask_about_mean(function: object, *, name: str) -> Question:
-    """The question for the mean of `function` over rows, whose values lie in [0, 1]."""
+    """Returns the question for the mean of `function` over rows, whose values lie in [0, 1]."""
     if not callable(function):
         raise QuestionRefused("a question is a function of rows that returns one value in [0, 1] per row")
     return Question(
@@ -241,7 +241,7 @@ def ask_about_mean(function: object, *, name: str) -> Question:
 
 
 def read_values(returned: object, rows: int) -> NDArray[np.int64]:
-    """What a question returned, one value in [0, 1] per row, in whole steps of 1 / GRID.
+    """Returns what a question returned, one value in [0, 1] per row, in whole steps of 1 / GRID.
 
     >>> read_values([True, False, 0.5], 3).tolist()
     [16777216, 0, 8388608]
@@ -253,7 +253,7 @@ def read_values(returned: object, rows: int) -> NDArray[np.int64]:
 
 
 def read_scores(returned: object, rows: int) -> NDArray[np.float64]:
-    """What a question returned, one finite number per row."""
+    """Returns what a question returned, one finite number per row."""
     array = np.asarray(returned)
     if array.shape != (rows,):
         got = "one number" if array.ndim == 0 else f"an array of shape {array.shape}"
@@ -270,7 +270,7 @@ def read_scores(returned: object, rows: int) -> NDArray[np.float64]:
 
 
 def measure_public(question: Question, rows: RowSet, *, timeout: float | None) -> NDArray[Any]:
-    """The values of rows that are not protected; a fault is explained in full, with its cause."""
+    """Returns the values of rows that are not protected; a fault is explained in full, with its cause."""
     where = f"question {question.name!r} failed on {rows.name}"
     try:
         returned = _call(question.function, rows.arguments(), timeout)
@@ -286,7 +286,7 @@ def measure_public(question: Question, rows: RowSet, *, timeout: float | None) -
 def measure_sealed(
     question: Question, rows: RowSet, *, single: bool, timeout: float | None
 ) -> Sealed[Any] | None:
-    """The statistic of holdout rows in a sealed box, or None for a fault of any kind.
+    """Returns the statistic of holdout rows in a sealed box, or None for a fault of any kind.
 
     The exception of a fault is dropped here together with its frames, whose variables hold rows. An
     interrupt of the user goes on as a new one. Warnings are silenced, as they would tell about the rows.
@@ -358,7 +358,7 @@ def _silence() -> Iterator[None]:
 
 
 def match_labels(labels: object, predictions: object) -> object:
-    """Whether each prediction equals its label."""
+    """Returns whether each prediction equals its label."""
     return np.asarray(labels) == np.asarray(predictions)
 
 
@@ -382,7 +382,7 @@ def _seal_singly(question: Question, rows: RowSet) -> Sealed[Any]:
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None) -> Any:  # noqa: ANN401
-    """What the function returns or raises; after `timeout` seconds it is given up in its own thread."""
+    """Gives what the function returns or raises; after `timeout` seconds it is given up in its own thread."""
     if timeout is None:
         return function(*arguments)
     box: list[Any] = []

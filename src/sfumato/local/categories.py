@@ -183,7 +183,7 @@ class CoinResponse(FrequencyMechanism):
         return answers
 
     def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
-        """The shares of no and yes, from the answers of everybody."""
+        """Returns the shares of no and yes, from the answers of everybody."""
         people, counts = self._count(responses)
         hit, miss = self.hit, self.miss
         refuse_impossible(counts[1:], people, least=float(miss), most=float(hit))
@@ -265,7 +265,7 @@ class UnaryEncoding(FrequencyMechanism):
 
 
 def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
-    """The responses as rows of `width` bits, or an error that says what is wrong with them.
+    """Returns the responses as rows of `width` bits, or an error that says what is wrong with them.
 
     >>> check_bits(np.array([[0, 1]], np.uint8), 2)
     array([[False,  True]])
@@ -283,7 +283,7 @@ def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
 
 
 def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many rows have each bit on.
+    """Returns how many rows have each bit on.
 
     >>> count_bits(np.array([[True, False], [True, True]]))
     array([2, 1])
@@ -317,7 +317,7 @@ class HashedResponse(FrequencyMechanism):
 
     @abstractmethod
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The hash of each code under its member of the family."""
+        """Returns the hash of each code under its member of the family."""
 
     @property
     def inner(self) -> RandomizedResponse:
@@ -386,7 +386,7 @@ class HadamardResponse(HashedResponse):
         return 1 << (self.categories - 1).bit_length()
 
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The parity of the bits that row and code have in common."""
+        """Returns the parity of the bits that row and code have in common."""
         parity: NDArray[np.int64] = (np.bitwise_count(members & codes) & 1).astype(np.int64)
         return parity
 
@@ -398,7 +398,7 @@ class HadamardResponse(HashedResponse):
 
 
 def transform_walsh(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sums over j of values[j] times the sign of (row j, column v), for all v, in whole numbers.
+    """Returns the sums over j of values[j] times the sign of (row j, column v), for all v, in whole numbers.
 
     >>> transform_walsh(np.array([1, 2, 3, 4])).tolist()
     [10, -2, -4, 0]
@@ -449,7 +449,7 @@ class LocalHashing(HashedResponse):
         return int(self.hash_size**self.digits)
 
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The hash of each code under its member of the family."""
+        """Returns the hash of each code under its member of the family."""
         size = np.int64(self.hash_size)
         total = np.zeros(codes.shape, np.int64)
         for _ in range(self.digits):
@@ -500,7 +500,7 @@ def _count_digits(size: int, categories: int) -> int:
 
 @lru_cache(maxsize=256)
 def _best_size(epsilon: Fraction, categories: int) -> int:
-    """The prime of least variance among those whose table of answers stays small."""
+    """Returns the prime of least variance among those whose table of answers stays small."""
 
     def variance(size: int) -> Fraction:
         hit = 1 - Fraction((size - 1) * lie_threshold(epsilon, size - 1), WORDS)
@@ -535,7 +535,7 @@ def _check_prime(size: object, categories: int) -> int:
 def coin_response(
     values: ArrayLike, *, truth: ExactLike = Fraction(1, 2), yes: ExactLike = Fraction(1, 2)
 ) -> NDArray[Any]:
-    """One answer per person: flip a coin, answer truly on heads, else say what a second coin says.
+    """Returns one answer per person: flip a coin, answer truly on heads, else say what a second coin says.
 
     Privacy: with fair coins epsilon is ln 3 for one answer.
 
@@ -552,7 +552,7 @@ def estimate_coin(
     yes: ExactLike = Fraction(1, 2),
     project: Projection = "none",
 ) -> Estimate:
-    """The shares of no and yes behind coin responses; with fair coins that of yes is 2 p - 1/2.
+    """Returns the shares of no and yes behind coin responses; with fair coins that of yes is 2 p - 1/2.
 
     >>> estimate_coin([1] * 40 + [0] * 60).frequencies.round(9).tolist()
     [0.7, 0.3]
@@ -561,7 +561,7 @@ def estimate_coin(
 
 
 def posterior(prior: ExactLike, *, flip: ExactLike = Fraction(1, 4), answer: bool = True) -> Fraction:
-    """The chance that the truth is yes, given an answer that is a lie with chance `flip`.
+    """Returns the chance that the truth is yes, given an answer that is a lie with chance `flip`.
 
     `prior` is what was believed before. Two fair coins lie with chance 1/4. By Bayes, after a yes it is
     (1 - flip) prior / ((1 - flip) prior + flip (1 - prior)).

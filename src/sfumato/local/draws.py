@@ -36,7 +36,7 @@ _PLACES: Final = 30
 
 
 def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
-    """The rational above zero that `value` stands for, refused where 64 bits cannot deliver it.
+    """Returns the rational above zero that `value` stands for, refused where 64 bits cannot deliver it.
 
     >>> parse_epsilon(0.1)
     Fraction(1, 10)
@@ -49,7 +49,7 @@ def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
 
 @lru_cache(maxsize=256)
 def lie_threshold(epsilon: Fraction, others: int) -> int:
-    """The least Q with 2^64 - others * Q <= e^epsilon * Q, certified: the weight of each other answer.
+    """Gives the least Q with 2^64 - others * Q <= e^epsilon * Q, certified: the weight of each other answer.
 
     Each of `others` wrong answers gets Q words of 2^64 and the right one what is left, so their
     ratio is e^epsilon at most.
@@ -70,7 +70,7 @@ def lie_threshold(epsilon: Fraction, others: int) -> int:
 
 @lru_cache(maxsize=256)
 def weigh_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
-    """The largest T with T / inside <= e^epsilon * (2^64 - T) / outside, certified.
+    """Returns the largest T with T / inside <= e^epsilon * (2^64 - T) / outside, certified.
 
     T words go to `inside` equal cells and the rest to `outside` equal cells; the ratio of a cell
     inside to one outside is e^epsilon at most.
@@ -85,7 +85,7 @@ def weigh_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
 
 
 def scaled_exp(exponent: Fraction, size: int) -> int:
-    """The whole number nearest to size * exp(-exponent), but at least 1.
+    """Returns the whole number nearest to size * exp(-exponent), but at least 1.
 
     >>> scaled_exp(Fraction(1), 1000)
     368
@@ -96,7 +96,7 @@ def scaled_exp(exponent: Fraction, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def log_above(ratio: Fraction) -> Fraction:
-    """The natural logarithm of a ratio of at least 1, rounded up at the 30th decimal, certified.
+    """Returns the natural logarithm of a ratio of at least 1, rounded up at the 30th decimal, certified.
 
     >>> float(log_above(Fraction(3)))
     1.0986122886681098
@@ -117,7 +117,7 @@ def log_above(ratio: Fraction) -> Fraction:
 
 
 def power_above(epsilon: Fraction) -> Fraction:
-    """A rational not below e^epsilon, above it by less than one part in 2^100.
+    """Returns a rational not below e^epsilon, above it by less than one part in 2^100.
 
     >>> float(power_above(Fraction(1)))
     2.718281828459045
@@ -133,14 +133,14 @@ def chunks(size: int) -> Iterator[slice]:
 
 
 def draw_words(size: int, source: BitSource) -> NDArray[np.uint64]:
-    """`size` uniform words."""
+    """Returns `size` uniform words."""
     words = np.empty(size, np.uint64)
     source.fill(words)
     return words
 
 
 def draw_events(threshold: int, size: int, source: BitSource) -> NDArray[np.bool_]:
-    """`size` independent events, each true with probability threshold / 2^64 exactly.
+    """Returns `size` independent events, each true with probability threshold / 2^64 exactly.
 
     A byte decides unless it equals the threshold's leading byte; then 56 more bits do. This is the
     comparison of a whole word, read lazily.
@@ -165,7 +165,7 @@ def draw_events(threshold: int, size: int, source: BitSource) -> NDArray[np.bool
 
 
 def draw_fair(size: int, source: BitSource) -> NDArray[np.bool_]:
-    """`size` fair and independent bits.
+    """Returns `size` fair and independent bits.
 
     >>> from sfumato.core.noise.entropy import KeyStream
     >>> draw_fair(3, KeyStream()).shape
@@ -176,7 +176,7 @@ def draw_fair(size: int, source: BitSource) -> NDArray[np.bool_]:
 
 
 def draw_uniform(count: int, size: int, source: BitSource) -> NDArray[np.uint64]:
-    """`size` independent whole numbers, each of 0 .. count - 1 exactly alike likely.
+    """Returns `size` independent whole numbers, each of 0 .. count - 1 exactly alike likely.
 
     A word beyond the last full share is drawn again, which is decided by the noise alone.
     """

@@ -43,7 +43,7 @@ class Described:
     values: tuple[str, ...] | None
 
     def to_record(self) -> dict[str, Any]:
-        """The description as a plain record."""
+        """Returns the description as a plain record."""
         return {
             "format": _FORMAT,
             "mechanism": self.mechanism.to_record(),
@@ -53,7 +53,7 @@ class Described:
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the name is that of a text file; refused if it is neither that nor Parquet.
+    """Returns whether the name is that of a text file; refused if it is neither that nor Parquet.
 
     >>> is_csv(Path("answers.parquet")), is_csv(Path("people.csv.gz"))
     (False, True)
@@ -65,7 +65,7 @@ def is_csv(path: Path) -> bool:
 
 
 def side_file(path: Path) -> Path:
-    """The file that describes the responses of a CSV file.
+    """Returns the file that describes the responses of a CSV file.
 
     >>> side_file(Path("answers.csv")).name
     'answers.csv.json'
@@ -74,7 +74,7 @@ def side_file(path: Path) -> Path:
 
 
 def read_column(path: Path, column: str | None) -> pa.ChunkedArray:
-    """One column of a file, as text if it is a text file; the only one if no name is given."""
+    """Returns one column of a file, as text if it is a text file; the only one if no name is given."""
     text = is_csv(path)
     table = read_table(path, side="file") if text else _read_schema(path).empty_table()
     names = table.column_names
@@ -119,7 +119,7 @@ def encode_labels(
 
 
 def encode_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The values as floats, missing ones as NaN.
+    """Returns the values as floats, missing ones as NaN.
 
     >>> encode_numbers(pa.chunked_array([[1, None]])).tolist()
     [1.0, nan]
@@ -135,7 +135,7 @@ def encode_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
 def pack_responses(
     responses: NDArray[Any], described: Described, *, column: str, csv: bool
 ) -> tuple[bytes, bytes | None]:
-    """The responses as the bytes of a file, and for CSV those of the file beside it."""
+    """Returns the responses as the bytes of a file, and for CSV those of the file beside it."""
     content: pa.Array
     mechanism = described.mechanism
     if isinstance(mechanism, UnaryEncoding | Rappor):
@@ -167,7 +167,7 @@ def _pack_rows(responses: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def read_described(path: Path) -> Described | None:
-    """What the file, or the one beside it, says about its responses; None if it says nothing."""
+    """Returns what the file, or the one beside it, says about its responses; None if it says nothing."""
     if is_csv(path):
         beside = side_file(path)
         content = read_regular(beside, most=MOST_TEXT) if beside.is_file() else None
@@ -190,7 +190,7 @@ def read_described(path: Path) -> Described | None:
 
 
 def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | MeanMechanism) -> NDArray[Any]:
-    """The responses as the array that the mechanism's `estimate` takes."""
+    """Returns the responses as the array that the mechanism's `estimate` takes."""
     if column.null_count:
         raise SchemaError("a response is missing; drop such rows, which hold no answer")
     if not isinstance(mechanism, UnaryEncoding | Rappor):

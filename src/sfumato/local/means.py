@@ -72,10 +72,10 @@ class MeanMechanism(Mechanism):
 
     @abstractmethod
     def variance(self, place: float) -> float:
-        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
 
     def respond(self, values: ArrayLike, *, default: float | None = None) -> NDArray[Any]:
-        """One randomised answer per value, a whole number, on the client; see `to_numbers`.
+        """Returns one randomised answer per value, a whole number, on the client; see `to_numbers`.
 
         Values are clamped to the range. NaN is refused, or taken for `default`.
         """
@@ -84,18 +84,18 @@ class MeanMechanism(Mechanism):
 
     @abstractmethod
     def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[Any]:
-        """One answer per place on the grid, from the words of `source`."""
+        """Returns one answer per place on the grid, from the words of `source`."""
 
     @abstractmethod
     def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        """Returns the answers as places in the range, 0 low and 1 high, unbiased."""
 
     def to_numbers(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The answers in the unit of the values, unbiased."""
+        """Returns the answers in the unit of the values, unbiased."""
         return float(self.low) + self.to_places(responses) * float(self.high - self.low)
 
     def estimate(self, responses: ArrayLike) -> MeanEstimate:
-        """The mean of the values, on the server, from the answers of everybody."""
+        """Returns the mean of the values, on the server, from the answers of everybody."""
         least, most = self.limits
         places = self.to_places(check_answers(responses, most + 1, least=least))
         # Few answers may be alike by chance; no value has less variance than this.
@@ -103,7 +103,7 @@ class MeanMechanism(Mechanism):
         return self._estimate(float(places.mean()), max(float(places.var()), floor), places.size)
 
     def _estimate(self, place: float, variance: float, people: int) -> MeanEstimate:
-        """The record of a mean, given as a place in the range and the variance of one answer there."""
+        """Gives the record of a mean, given as a place in the range and the variance of one answer there."""
         width = float(self.high - self.low)
         return MeanEstimate(
             mechanism=self.name,
@@ -152,7 +152,7 @@ class LaplaceMean(MeanMechanism):
         return -reach, STEPS + reach
 
     def variance(self, place: float) -> float:
-        """The variance of an answer, in squared widths of the range; the same at every place."""
+        """Returns the variance of an answer, in squared widths of the range; the same at every place."""
         return 2 / float(self.epsilon) ** 2 + 0 * place
 
     def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
@@ -161,7 +161,7 @@ class LaplaceMean(MeanMechanism):
         return places + noise
 
     def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        """Returns the answers as places in the range, 0 low and 1 high, unbiased."""
         return responses.astype(np.float64) / STEPS
 
 
@@ -197,7 +197,7 @@ class DuchiMean(MeanMechanism):
         return Fraction(WORDS - self.lie, self.lie)
 
     def variance(self, place: float) -> float:
-        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
         return (float(self.stretch) ** 2 - (2 * place - 1) ** 2) / 4
 
     def threshold(self, places: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -217,11 +217,11 @@ class DuchiMean(MeanMechanism):
         return answers
 
     def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The bits as places in the range, 0 low and 1 high, unbiased; shares of bits too."""
+        """Returns the bits as places in the range, 0 low and 1 high, unbiased; shares of bits too."""
         return (float(self.stretch) * (2 * responses.astype(np.float64) - 1) + 1) / 2
 
     def estimate(self, responses: ArrayLike) -> MeanEstimate:
-        """The mean of the values, on the server, from the bits of everybody."""
+        """Returns the mean of the values, on the server, from the bits of everybody."""
         answers = check_answers(responses, 2)
         high = count_answers(answers, 2)[1:]
         lie = self.lie / WORDS
@@ -283,7 +283,7 @@ class PiecewiseMean(MeanMechanism):
         return 0, STEPS + self.window - 1
 
     def variance(self, place: float) -> float:
-        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
         at, window, cells = round(place * STEPS), self.window, STEPS + self.window
         near = _squares(at + window) - _squares(at)
         share = Fraction(self.inside, WORDS)
@@ -303,13 +303,13 @@ class PiecewiseMean(MeanMechanism):
         return answers
 
     def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        """Returns the answers as places in the range, 0 low and 1 high, unbiased."""
         intercept, slope = self.line
         return (responses.astype(np.float64) - float(intercept)) / float(slope * STEPS)
 
 
 def _squares(end: int) -> int:
-    """The sum of the squares of 0 .. end - 1."""
+    """Returns the sum of the squares of 0 .. end - 1."""
     return (end - 1) * end * (2 * end - 1) // 6
 
 
@@ -361,7 +361,7 @@ class HybridMean(MeanMechanism):
         return _HIGH, self.windowed.limits[1] if self.coin else _LOW
 
     def variance(self, place: float) -> float:
-        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
         share = self.coin / WORDS
         return share * self.windowed.variance(place) + (1 - share) * self.two_points.variance(place)
 
@@ -372,13 +372,13 @@ class HybridMean(MeanMechanism):
         return np.where(coins, cells, np.where(points == 1, _HIGH, _LOW))
 
     def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        """Returns the answers as places in the range, 0 low and 1 high, unbiased."""
         points = self.two_points.to_places(responses == _HIGH)
         return np.where(responses < 0, points, self.windowed.to_places(responses))
 
 
 def check_range(low: ExactLike, high: ExactLike) -> tuple[Fraction, Fraction]:
-    """The ends of a range as rationals, low below high.
+    """Returns the ends of a range as rationals, low below high.
 
     >>> check_range(0, "2.5")
     (Fraction(0, 1), Fraction(5, 2))

@@ -53,13 +53,13 @@ class Estimate:
         return self.frequencies * self.people
 
     def interval(self, *, confidence: float = 0.95, population: bool = False) -> NDArray[np.float64]:
-        """The normal confidence intervals around the frequencies, one row (low, high) per category."""
+        """Gives the normal confidence intervals around the frequencies, one row (low, high) per category."""
         errors = self.population_errors if population else self.standard_errors
         reach = normal_reach(confidence) * errors
         return np.column_stack([self.frequencies - reach, self.frequencies + reach])
 
     def to_record(self) -> dict[str, Any]:
-        """The estimate as a plain record for JSON."""
+        """Returns the estimate as a plain record for JSON."""
         return {
             "mechanism": self.mechanism,
             "epsilon": format_exact(self.epsilon),
@@ -88,12 +88,12 @@ class MeanEstimate:
     standard_error: float
 
     def interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
-        """The normal confidence interval (low, high) around the mean."""
+        """Returns the normal confidence interval (low, high) around the mean."""
         reach = normal_reach(confidence) * self.standard_error
         return self.mean - reach, self.mean + reach
 
     def to_record(self) -> dict[str, Any]:
-        """The estimate as a plain record for JSON."""
+        """Returns the estimate as a plain record for JSON."""
         return {
             "mechanism": self.mechanism,
             "epsilon": format_exact(self.epsilon),
@@ -136,7 +136,7 @@ class Mechanism(ABC):
         return min(log_above(self.likelihood_ratio), self.epsilon)
 
     def to_record(self) -> dict[str, Any]:
-        """What the server must know, as a plain record."""
+        """Returns what the server must know, as a plain record."""
         record: dict[str, Any] = {"mechanism": self.name}
         for name in self.parameters:
             value = getattr(self, name)
@@ -178,7 +178,7 @@ class FrequencyMechanism(Mechanism):
         """The chance that an answer supports another category."""
 
     def variance(self, share: float) -> float:
-        """The variance of the estimate of a category with this share, times the number of people."""
+        """Returns the variance of the estimate of a category with this share, times the number of people."""
         return float(self._variances(share))
 
     def _variances(self, shares: Any) -> Any:  # noqa: ANN401  # a number or an array of them
@@ -187,7 +187,7 @@ class FrequencyMechanism(Mechanism):
         return (shares * own + (1 - shares) * other) / float(hit - miss) ** 2
 
     def respond(self, values: ArrayLike, *, default: int | None = None) -> NDArray[Any]:
-        """One randomised answer per value, on the client.
+        """Returns one randomised answer per value, on the client.
 
         A value that is no category is refused, or taken for the category `default`.
         """
@@ -195,10 +195,10 @@ class FrequencyMechanism(Mechanism):
 
     @abstractmethod
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
-        """One answer per code, from the words of `source`."""
+        """Returns one answer per code, from the words of `source`."""
 
     def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
-        """The shares of the categories, on the server, from the answers of everybody.
+        """Returns the shares of the categories, on the server, from the answers of everybody.
 
         They are the unbiased (C / n - miss) / (hit - miss), C of n answers supporting a category, and are
         then projected; see `project_shares`.
@@ -210,14 +210,14 @@ class FrequencyMechanism(Mechanism):
         return self._estimate(shares, self._variances(np.clip(shares, 0.0, 1.0)), people, project)
 
     def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
-        """The number of answers, and how many of them support each category: by default, name it."""
+        """Returns the number of answers, and how many of them support each category: by default, name it."""
         answers = check_answers(responses, self.categories)
         return answers.size, count_answers(answers, self.categories)
 
     def _estimate(
         self, shares: NDArray[np.float64], variances: NDArray[np.float64], people: int, project: Projection
     ) -> Estimate:
-        """The record of unbiased shares whose mean per answer has these variances."""
+        """Returns the record of unbiased shares whose mean per answer has these variances."""
         project = check_projection(project)
         inside = np.clip(shares, 0.0, 1.0)
         sampled = variances + inside * (1 - inside)
@@ -233,7 +233,7 @@ class FrequencyMechanism(Mechanism):
 
 
 def check_projection(project: str) -> Projection:
-    """The name of a projection, or an error that lists them."""
+    """Returns the name of a projection, or an error that lists them."""
     for known in get_args(Projection):
         if project == known:
             return known  # type: ignore[no-any-return]
@@ -241,7 +241,7 @@ def check_projection(project: str) -> Projection:
 
 
 def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDArray[np.float64]:
-    """The shares made consistent: as they are, of sum 1, not negative, or both.
+    """Returns the shares made consistent: as they are, of sum 1, not negative, or both.
 
     `"sum"` adds the same number to each, which keeps them unbiased. `"clip"` sets negative ones to
     zero. `"simplex"` is the nearest vector of non-negative shares of sum 1; it is biased, but never
@@ -266,14 +266,14 @@ def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDA
 
 
 def normal_reach(confidence: float) -> float:
-    """How many standard errors a two-sided normal confidence interval reaches."""
+    """Returns how many standard errors a two-sided normal confidence interval reaches."""
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise RecipeError(f"confidence must lie between 0 and 1, got {str(confidence)[:40]!r}")
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> NDArray[Any]:
-    """The values as an array of codes 0 .. categories - 1, others replaced by `default` or refused.
+    """Returns the values as an array of codes 0 .. categories - 1, others replaced by `default` or refused.
 
     Its type is that of the values if it can hold every code, else 64-bit integers.
 
@@ -323,7 +323,7 @@ def check_answers(responses: ArrayLike, bound: int, *, least: int = 0) -> NDArra
 
 
 def count_answers(answers: NDArray[Any], bound: int) -> NDArray[np.int64]:
-    """How often each whole number below `bound` occurs, for answers that were checked."""
+    """Returns how often each whole number below `bound` occurs, for answers that were checked."""
     if answers.dtype.kind == "b":
         yes = int(np.count_nonzero(answers))
         return np.array([answers.size - yes, yes], np.int64)
@@ -354,7 +354,7 @@ def refuse_impossible(counts: NDArray[Any], people: int, *, least: float, most: 
 
 
 def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
-    """`values` as an array, or an error of ours; numpy's own could quote them."""
+    """Returns `values` as an array, or an error of ours; numpy's own could quote them."""
     try:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError):

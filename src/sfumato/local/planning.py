@@ -54,7 +54,7 @@ MEAN: Final[Mapping[str, Callable[..., MeanMechanism]]] = {
 
 
 def make_mechanism(name: str, **parameters: Any) -> FrequencyMechanism | MeanMechanism:  # noqa: ANN401
-    """The mechanism of this name with these parameters.
+    """Returns the mechanism of this name with these parameters.
 
     >>> make_mechanism("hadamard", epsilon=1, categories=100).bits
     8
@@ -72,7 +72,7 @@ def make_mechanism(name: str, **parameters: Any) -> FrequencyMechanism | MeanMec
 
 
 def read_mechanism(record: Mapping[str, Any]) -> FrequencyMechanism | MeanMechanism:
-    """The mechanism that `to_record` described, refused if the record says anything else.
+    """Returns the mechanism that `to_record` described, refused if the record says anything else.
 
     >>> from sfumato.local import RandomizedResponse
     >>> mechanism = RandomizedResponse(epsilon="0.5", categories=3)
@@ -96,7 +96,7 @@ def read_mechanism(record: Mapping[str, Any]) -> FrequencyMechanism | MeanMechan
 def randomized_response(
     values: ArrayLike, *, epsilon: ExactLike, categories: int = 2, default: int | None = None
 ) -> NDArray[Any]:
-    """One answer per value: the truth, or one of the other categories, in the type of the values.
+    """Returns one answer per value: the truth, or one of the other categories, in the type of the values.
 
     Values are codes 0 to categories - 1, or booleans. Any other value is refused, or taken for the
     category `default`. The randomness is the operating system's; there is no seed.
@@ -120,7 +120,7 @@ def estimate_frequencies(
     project: Projection = "none",
     **parameters: Any,  # noqa: ANN401
 ) -> Estimate:
-    """The shares of the categories behind the `responses`, with standard errors.
+    """Returns the shares of the categories behind the `responses`, with standard errors.
 
     `mechanism` is a name (krr, oue, sue, olh, hadamard, rappor, coin) or the object that made the responses.
     `epsilon`, the number of `categories` and further parameters must be those of the clients. Shares are
@@ -239,7 +239,7 @@ class Choice:
 
 
 def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | None = None) -> Choice:
-    """The frequency mechanism of least variance whose answers fit `max_bits`.
+    """Returns the frequency mechanism of least variance whose answers fit `max_bits`.
 
     Among those within 5 % of the least variance, the one with the shortest answers. Variances are linear in
     the share, so their average over the categories is that at 1 / categories, whatever the shares are.
@@ -291,7 +291,7 @@ class Comparison:
 def compare_models(
     *, people: int, low: ExactLike, high: ExactLike, epsilon: ExactLike, mechanism: str = "laplace"
 ) -> Comparison:
-    """The standard errors of an average, such as a salary, in the local and in the central model.
+    """Returns the standard errors of an average, such as a salary, in the local and in the central model.
 
     Values lie between `low` and `high`. Locally each person adds noise of scale (high - low) / `epsilon`; a
     trusted curator adds noise of scale (high - low) / (`people` epsilon) once, to the average: private if one

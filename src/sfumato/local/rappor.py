@@ -184,7 +184,7 @@ class Rappor(FrequencyMechanism):
         return np.dtype([("cohort", np.uint16), ("bits", np.bool_, (self.width,))])
 
     def to_record(self) -> dict[str, Any]:
-        """What the server must know, as a plain record."""
+        """Returns what the server must know, as a plain record."""
         record: dict[str, Any] = {"mechanism": self.name, "categories": self.categories}
         if self.rates is None:
             record["epsilon"] = format_exact(self.epsilon)
@@ -196,7 +196,7 @@ class Rappor(FrequencyMechanism):
         return record
 
     def variance(self, share: float) -> float:
-        """The variance of the estimate of a category with this share, times the number of people.
+        """Returns the variance of the estimate of a category with this share, times the number of people.
 
         With a Bloom filter it is that of a person's noise alone, averaged over the categories.
         """
@@ -214,7 +214,7 @@ class Rappor(FrequencyMechanism):
         memory: RapporMemory | None = None,
         default: int | None = None,
     ) -> NDArray[Any]:
-        """One report per value, an array with the fields `cohort` and `bits`.
+        """Returns one report per value, an array with the fields `cohort` and `bits`.
 
         With `memory`, a client that reports the same value again starts from the permanent response it
         has kept; `clients` are the whole numbers that tell clients apart. Without it every value is
@@ -248,7 +248,7 @@ class Rappor(FrequencyMechanism):
         return bits ^ self.filter_bits(cohorts, codes)
 
     def filter_bits(self, cohorts: NDArray[np.uint16], codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The Bloom filter of each code in its cohort, one row each."""
+        """Returns the Bloom filter of each code in its cohort, one row each."""
         bits = np.zeros((codes.size, self.width), np.bool_)
         np.put_along_axis(bits, _places(*self._shape)[cohorts, codes], values=True, axis=1)
         return bits
@@ -268,7 +268,7 @@ class Rappor(FrequencyMechanism):
         return reports
 
     def _check_reports(self, responses: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(cohorts, bits) of the reports, or an error that says what is wrong with them."""
+        """Returns (cohorts, bits) of the reports, or an error that says what is wrong with them."""
         reports = as_array(responses, "the reports")
         if reports.dtype.names != ("cohort", "bits") or reports.ndim != 1:
             raise SchemaError("reports of RAPPOR are a one-dimensional array with the fields cohort and bits")
@@ -283,7 +283,7 @@ class Rappor(FrequencyMechanism):
         return len(bits), count_bits(bits)
 
     def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
-        """The shares of the categories: from counts of bits, or by least squares over cohorts."""
+        """Returns the shares of the categories: from counts of bits, or by least squares over cohorts."""
         if self.bloom is None:
             return FrequencyMechanism.estimate(self, responses, project=project)
         cohorts, bits = self._check_reports(responses)
@@ -315,7 +315,7 @@ class Rappor(FrequencyMechanism):
         sizes: NDArray[np.int64],
         present: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """The variance of each share, people being drawn at random, at the nearest possible shares.
+        """Returns the variance of each share, people being drawn at random, at the nearest possible shares.
 
         In a cohort with matrix X and inverse part G, a person's unbiased bits have covariance
         X diag(f) X' - (X f)(X f)' plus the noise of each bit.
@@ -337,7 +337,7 @@ class Rappor(FrequencyMechanism):
 
 @lru_cache(maxsize=8)
 def _places(categories: int, bloom: int, hashes: int, cohorts: int) -> NDArray[np.int64]:
-    """The bits of each category in each cohort: an array of cohort, category, hash."""
+    """Returns the bits of each category in each cohort: an array of cohort, category, hash."""
     places = np.empty((cohorts, categories, hashes), np.int64)
     for cohort in range(cohorts):
         for category in range(categories):
@@ -350,7 +350,7 @@ def _places(categories: int, bloom: int, hashes: int, cohorts: int) -> NDArray[n
 
 @lru_cache(maxsize=4)
 def _design(categories: int, bloom: int, hashes: int, cohorts: int) -> NDArray[np.float64]:
-    """The regression's matrix: cohort, bit, category; 1 where the category sets the bit."""
+    """Returns the regression's matrix: cohort, bit, category; 1 where the category sets the bit."""
     places = _places(categories, bloom, hashes, cohorts)
     design = np.zeros((cohorts, bloom, categories))
     cohort, category, _ = np.indices(places.shape)
@@ -363,7 +363,7 @@ def _design(categories: int, bloom: int, hashes: int, cohorts: int) -> NDArray[n
 def _inverse(
     categories: int, bloom: int, hashes: int, cohorts: int, present: tuple[int, ...]
 ) -> NDArray[np.float64]:
-    """The least-squares inverse over the cohorts that are present: category, cohort, bit."""
+    """Returns the least-squares inverse over the cohorts that are present: category, cohort, bit."""
     design = _design(categories, bloom, hashes, cohorts)[list(present)]
     flat = design.reshape(-1, categories)
     if flat.shape[0] < categories or np.linalg.matrix_rank(flat) < categories:
@@ -433,7 +433,7 @@ class RapporMemory:
             self._keys = every[order]
 
     def to_bytes(self) -> bytes:
-        """The memory as bytes, to be kept where only the client can read them."""
+        """Returns the memory as bytes, to be kept where only the client can read them."""
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
@@ -447,7 +447,7 @@ class RapporMemory:
 
     @classmethod
     def from_bytes(cls, content: bytes, mechanism: Rappor) -> RapporMemory:
-        """The memory that `to_bytes` wrote, refused if it belongs to another mechanism."""
+        """Returns the memory that `to_bytes` wrote, refused if it belongs to another mechanism."""
         memory = cls(mechanism)
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:

@@ -50,7 +50,7 @@ class Propensity:
         return self.pmse / self.expected if self.expected > 0 else 1.0
 
     def to_record(self) -> dict[str, Any]:
-        """The figures as a plain record."""
+        """Returns the figures as a plain record."""
         return {"pmse": self.pmse, "expected": self.expected, "ratio": self.ratio, "auc": self.auc}
 
 
@@ -64,12 +64,12 @@ class Downstream:
     majority: float
 
     def to_record(self) -> dict[str, Any]:
-        """The figures as a plain record."""
+        """Returns the figures as a plain record."""
         return asdict(self)
 
 
 def measure_propensity(pair: CodedPair, *, seed: int, most_records: int) -> Propensity | None:
-    """How well a logistic regression on all columns tells the sides apart; None for an empty release.
+    """Returns how well a logistic regression on all columns tells the sides apart; None for an empty release.
 
     At most `most_records` records of each side are drawn from `seed`, weighted rows as so many
     records. The expected error under no difference is (k - 1) c (1 - c)^2 / n, with k parameters, n
@@ -102,7 +102,7 @@ def measure_propensity(pair: CodedPair, *, seed: int, most_records: int) -> Prop
 
 
 def area_under_curve(scores: NDArray[np.float64], outcome: NDArray[np.bool_]) -> float:
-    """The chance that a positive scores above a negative, ties counting half.
+    """Returns the chance that a positive scores above a negative, ties counting half.
 
     >>> area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
     0.875
@@ -144,7 +144,7 @@ def measure_downstream(
 
 
 def _split_truth(pair: CodedPair, generator: np.random.Generator) -> tuple[Side, Side]:
-    """The truth's records of held-out individuals, and all others."""
+    """Returns the truth's records of held-out individuals, and all others."""
     unit = np.arange(pair.truth.rows) if pair.unit is None else pair.unit
     people = int(unit.max()) + 1
     out = np.zeros(people, np.bool_)
@@ -153,7 +153,7 @@ def _split_truth(pair: CodedPair, generator: np.random.Generator) -> tuple[Side,
 
 
 def _accuracy(pair: CodedPair, target: str, train: Side, test: Side) -> float:
-    """The share of `test` whose target is predicted right, by one regression per frequent class."""
+    """Returns the share of `test` whose target is predicted right, by one regression per frequent class."""
     others = [name for name in pair.columns if name != target]
     encoder = _choose_features(pair, others, dict(train.codes))
     features, unseen = encoder.apply(dict(train.codes)), encoder.apply(dict(test.codes))
@@ -180,7 +180,7 @@ class _Encoder:
     sizes: tuple[int, ...]
 
     def apply(self, codes: Codes) -> list[NDArray[np.int64]]:
-        """The feature of every record in every column."""
+        """Returns the feature of every record in every column."""
         return [table[codes[name]] for name, table in zip(self.columns, self.tables, strict=True)]
 
 
@@ -244,7 +244,7 @@ def fit_logistic(features: Features, sizes: Sequence[int], outcome: NDArray[np.b
 def predict(
     features: Features, sizes: Sequence[int], coefficients: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The chance of every record, between 0 and 1."""
+    """Returns the chance of every record, between 0 and 1."""
     return _logistic(_linear(features, np.cumsum([1, *sizes]), coefficients))
 
 
@@ -264,7 +264,7 @@ def _logistic(linear: NDArray[np.float64]) -> NDArray[np.float64]:
 def _loss(
     linear: NDArray[np.float64], target: NDArray[np.float64], coefficients: NDArray[np.float64]
 ) -> float:
-    """The negative logarithm of the penalised likelihood."""
+    """Returns the negative logarithm of the penalised likelihood."""
     fit = float((np.logaddexp(0, linear) - target * linear).sum())
     return fit + float(coefficients @ _penalty(coefficients)) / 2
 
@@ -276,7 +276,7 @@ def _penalty(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sums(features: Features, sizes: Sequence[int], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of the weights of all records, and of those with each feature."""
+    """Returns the sum of the weights of all records, and of those with each feature."""
     parts = [np.bincount(each, weights, minlength=size) for each, size in zip(features, sizes, strict=True)]
     return np.concatenate([[weights.sum()], *parts])
 

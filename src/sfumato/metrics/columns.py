@@ -32,7 +32,7 @@ _PER_ROW = 4
 
 
 def read_side(source: TableLike, *, side: SideName) -> pa.Table:
-    """`source` as an Arrow table, numbers of text files as numbers; `side` is what messages call it.
+    """Returns `source` as an Arrow table, numbers of text files as numbers; `side` is what messages call it.
 
     >>> read_side({"a": [1, 2]}, side="truth").num_rows
     2
@@ -44,12 +44,12 @@ def read_side(source: TableLike, *, side: SideName) -> pa.Table:
 
 
 def read_sides(truth: TableLike, release: TableLike) -> tuple[pa.Table, pa.Table]:
-    """Both tables, as `read_side` reads them."""
+    """Returns both tables, as `read_side` reads them."""
     return read_side(truth, side="truth"), read_side(release, side="release")
 
 
 def plain_column(table: pa.Table, name: str) -> pa.Array:
-    """The column `name` as one array of numbers, text or a dictionary of text; NaN becomes missing."""
+    """Gives the column `name` as one array of numbers, text or a dictionary of text; NaN becomes missing."""
     column = table.column(name)
     kind = column.type
     if pa.types.is_dictionary(kind) and not is_text_type(kind.value_type):
@@ -75,7 +75,7 @@ def plain_column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _plain_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A dictionary of text whose words are plain strings: not every kernel takes other layouts."""
+    """Returns a dictionary of text whose words are plain strings: not every kernel takes other layouts."""
     if column.type.value_type == pa.string():
         return column
     chunks = [
@@ -86,17 +86,17 @@ def _plain_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_text(array: pa.Array) -> bool:
-    """Whether an array of `plain_column` holds text."""
+    """Returns whether an array of `plain_column` holds text."""
     return bool(pa.types.is_string(array.type) or pa.types.is_dictionary(array.type))
 
 
 def to_numbers(array: pa.Array) -> NDArray[Any]:
-    """An array of numbers as numpy holds it; missing ones become NaN."""
+    """Returns an array of numbers as numpy holds it; missing ones become NaN."""
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 def finite_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.float64]:
-    """The numbers of the column `name`; an error if one is missing or infinite."""
+    """Returns the numbers of the column `name`; an error if one is missing or infinite."""
     array = plain_column(table, name)
     if is_text(array):
         raise MetricError(f"{side}: column {name!r} must hold numbers")
@@ -107,7 +107,7 @@ def finite_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.
 
 
 def whole_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.int64]:
-    """The whole numbers of the column `name`; an error if one is missing or has a fraction."""
+    """Returns the whole numbers of the column `name`; an error if one is missing or has a fraction."""
     array = plain_column(table, name)
     if pa.types.is_integer(array.type) and not array.null_count:
         return to_numbers(array).astype(np.int64)
@@ -120,7 +120,7 @@ def whole_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.i
 def code_pair(
     truth: pa.Table, release: pa.Table, name: str, *, missing: Literal["refuse", "code"] = "refuse"
 ) -> CodedColumn:
-    """The codes of column `name` in truth and release, and the value behind every code, in order.
+    """Returns the codes of column `name` in truth and release, and the value behind every code, in order.
 
     Numbers are compared as numbers; if one side holds text, both are compared as text. A missing
     value is refused, or gets a code of its own, the last one.
@@ -144,13 +144,13 @@ def code_pair(
 
 
 def code_column(table: pa.Table, name: str) -> NDArray[np.int64]:
-    """One code for each value of column `name`, in their order; missing ones are all the same."""
+    """Returns one code for each value of column `name`, in their order; missing ones are all the same."""
     array = plain_column(table, name)
     return (code_text(array) if is_text(array) else _code_numbers(to_numbers(array)))[0]
 
 
 def code_text(array: pa.Array) -> tuple[NDArray[np.int64], list[Label]]:
-    """(codes, words): the words of `array` in their order; a missing one comes last.
+    """Returns (codes, words): the words of `array` in their order; a missing one comes last.
 
     >>> code_text(pa.array(["y", None, "x"]))
     (array([1, 2, 0]), ['x', 'y', None])
@@ -188,7 +188,7 @@ def _code_numbers(values: NDArray[Any]) -> tuple[NDArray[np.int64], list[Label]]
 
 
 def pack_codes(codes: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One key per row, in row-major order of the codes; the product of `sizes` must stay below 2^63.
+    """Returns one key per row, in row-major order of the codes; the product of `sizes` must stay below 2^63.
 
     >>> pack_codes([np.array([0, 1]), np.array([2, 0])], [2, 3]).tolist()
     [2, 3]
@@ -228,7 +228,7 @@ def align_counts(
 def renumber(
     keys: Sequence[NDArray[np.integer]],
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """(the keys that occur, in order; every key's place among them).
+    """Returns (the keys that occur, in order; every key's place among them).
 
     >>> renumber([np.array([70, 9]), np.array([9])])
     (array([ 9, 70]), [array([1, 0]), array([0])])
@@ -239,7 +239,7 @@ def renumber(
 
 
 def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """The total variation distance of two arrays of counts, 1 if one of them is empty.
+    """Returns the total variation distance of two arrays of counts, 1 if one of them is empty.
 
     >>> total_variation(np.array([1.0, 1.0]), np.array([3.0, 1.0]))
     0.25

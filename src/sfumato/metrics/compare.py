@@ -55,7 +55,7 @@ class Reference:
     tvd: tuple[float | None, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """The reference as a plain record."""
+        """Returns the reference as a plain record."""
         return {"name": self.name, **{f"tvd{order}": mean for order, mean in enumerate(self.tvd, start=1)}}
 
 
@@ -68,11 +68,11 @@ class Marginals:
     references: tuple[Reference, ...]
 
     def of_order(self, order: int) -> tuple[Marginal, ...]:
-        """The marginals of so many columns, worst first."""
+        """Returns the marginals of so many columns, worst first."""
         return tuple(each for each in self.marginals if len(each.columns) == order)
 
     def to_record(self) -> dict[str, Any]:
-        """The distances as a plain record: a summary per order, and the worst."""
+        """Returns the distances as a plain record: a summary per order, and the worst."""
         record: dict[str, Any] = {}
         for order, possible in enumerate(self.possible, start=1):
             distances = [each.tvd for each in self.of_order(order)]
@@ -103,7 +103,7 @@ class Associations:
         return sorted(pairs, key=lambda each: -abs(each[2] - each[3]))
 
     def to_record(self) -> dict[str, Any]:
-        """The matrices and the pairs that changed most, as a plain record."""
+        """Returns the matrices and the pairs that changed most, as a plain record."""
         return {
             "columns": list(self.columns),
             "truth": self.truth.tolist(),
@@ -126,7 +126,7 @@ class Group:
     tvd: float
 
     def to_record(self) -> dict[str, Any]:
-        """The group as a plain record."""
+        """Returns the group as a plain record."""
         return asdict(self) | {"truth": _plain(self.truth), "release": _plain(self.release)}
 
 
@@ -154,7 +154,7 @@ class Ladder:
         return 1.0
 
     def to_record(self) -> dict[str, Any]:
-        """The ladder as a plain record."""
+        """Returns the ladder as a plain record."""
         rungs = [{"share": share, "tvd": tvd} for share, tvd in self.rungs]
         return {"release": self.release, "rungs": rungs, "share": self.share}
 
@@ -176,7 +176,7 @@ class Comparison:
         return f"Comparison(columns={self.columns}, internal)"
 
     def to_record(self) -> dict[str, Any]:
-        """The comparison as a plain record, ready for JSON."""
+        """Returns the comparison as a plain record, ready for JSON."""
         return {
             "internal": INTERNAL,
             "rows": {"truth": int(self.rows[0]), "release": _plain(self.rows[1])},
@@ -205,7 +205,7 @@ def compare_tables(
     most_triples: int = _MOST_TRIPLES,
     most_records: int = _MOST_RECORDS,
 ) -> Comparison:
-    """How `release` differs from `truth`, for any two tables of categories or numbers.
+    """Returns how `release` differs from `truth`, for any two tables of categories or numbers.
 
     `columns` are those to compare, by default all that both have. `weight` names the column of a histogram
     that counts records, `unit` the column of the truth that tells individuals apart, `target` a column that
@@ -232,7 +232,7 @@ def compare_pair(
     most_records: int = _MOST_RECORDS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """The comparison of the two sides of `pair`, which are coded already.
+    """Returns the comparison of the two sides of `pair`, which are coded already.
 
     `target`, `seed`, `most_triples` and `most_records` are those of `compare_tables`; `progress` is called
     with a few words at every step.
@@ -269,7 +269,7 @@ def compare_pair(
 def measure_marginals(
     pair: CodedPair, half: Side, *, domain: Sequence[int], seed: int, most_triples: int
 ) -> Marginals:
-    """The distance of every marginal of one to three columns of `pair`, beside those of the references.
+    """Gives the distance of every marginal of one to three columns of `pair`, beside those of the references.
 
     Of three columns, at most `most_triples` are measured, drawn from `seed`. `half` is a half of the
     truth's individuals, `domain` the sizes of the columns' domains.
@@ -310,14 +310,14 @@ def _choose_marginals(columns: tuple[str, ...], order: int, most: int, seed: int
 def _count_marginal(
     pair: CodedPair, columns: Sequence[str], sides: Sequence[Side]
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """(cells, counts of every side): all cells of a small domain, else those that occur."""
+    """Returns (cells, counts of every side): all cells of a small domain, else those that occur."""
     sizes = [pair.sizes[name] for name in columns]
     keys = [pack_codes([side.codes[name] for name in columns], sizes) for side in sides]
     return align_counts(keys, math.prod(sizes), weights=[side.weights for side in sides])
 
 
 def _uniform_distance(truth: NDArray[np.float64], cells: int) -> float:
-    """The distance from the table that has the same count in each of `cells` cells."""
+    """Returns the distance from the table that has the same count in each of `cells` cells."""
     shares = truth[truth > 0] / truth.sum()
     empty = (cells - int(shares.size)) / cells
     return (float(np.abs(shares - 1 / cells).sum()) + empty) / 2
@@ -356,7 +356,7 @@ def cramers_v(rows: NDArray[np.int64], columns: NDArray[np.int64], counts: NDArr
 
 
 def measure_groups(pair: CodedPair) -> tuple[Group, ...]:
-    """Every value of every column with at most 50 of them, worst first.
+    """Returns every value of every column with at most 50 of them, worst first.
 
     The distance of a group is the mean, over all other columns, of the total variation distance of
     that column within the group; 1 if one side has no record of the group.
@@ -402,7 +402,7 @@ class NestedSamples:
     starts: NDArray[np.intp]
 
     def of_share(self, share: float) -> Side:
-        """The sample of this share of the individuals."""
+        """Returns the sample of this share of the individuals."""
         return self.side.take(np.arange(self.starts[SHARES.index(share) + 1]))
 
 
@@ -425,7 +425,7 @@ def sample_truth(pair: CodedPair, *, seed: int) -> NestedSamples:
 
 
 def measure_ladder(pair: CodedPair, samples: NestedSamples, *, seed: int) -> Ladder:
-    """The mean distance of pairs of columns, of the release and of samples of growing size.
+    """Returns the mean distance of pairs of columns, of the release and of samples of growing size.
 
     Of very many pairs, 500 are drawn from `seed`.
     """
@@ -439,7 +439,7 @@ def measure_ladder(pair: CodedPair, samples: NestedSamples, *, seed: int) -> Lad
 
 
 def _sample_distances(pair: CodedPair, samples: NestedSamples, columns: tuple[str, ...]) -> list[float]:
-    """The distance of every sample and, last, of the release from the truth, for these columns."""
+    """Returns the distance of every sample and, last, of the release from the truth, for these columns."""
     sizes = [pair.sizes[name] for name in columns]
     sides = (samples.side, pair.release)
     keys = [pack_codes([side.codes[name] for name in columns], sizes) for side in sides]

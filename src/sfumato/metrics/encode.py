@@ -65,7 +65,7 @@ class Side(Withheld):
         return f"Side({len(self.codes)} columns, values withheld)"
 
     def take(self, rows: NDArray[np.intp]) -> Side:
-        """The rows of these numbers, with their weights."""
+        """Returns the rows of these numbers, with their weights."""
         weights = None if self.weights is None else self.weights[rows]
         return Side({name: codes[rows] for name, codes in self.codes.items()}, rows.size, weights)
 
@@ -94,7 +94,7 @@ class CodedPair:
         return f"CodedPair(columns={self.columns}, values withheld)"
 
     def compact(self) -> CodedPair:
-        """The same pair with codes that occur only, for columns with more than a million codes.
+        """Returns the same pair with codes that occur only, for columns with more than a million codes.
 
         Arrays over all codes of such a column would be larger than the records.
         """
@@ -149,7 +149,7 @@ def encode_pair(
     unit: str | None = None,
     cut: bool = True,
 ) -> CodedPair:
-    """The tables `truth` and `release` in the same codes, column by column.
+    """Returns the tables `truth` and `release` in the same codes, column by column.
 
     With a described `table`, by its domains: the truth as the engine codes it before it counts, the
     release as recipes lay it out. Without one, by the values of both; numbers with more than 50
@@ -217,7 +217,7 @@ def encode_wide(
 
 
 def stored_names(truth: TableLike, *, table: Table) -> list[str]:
-    """The names of the columns that `truth` has, without reading its records if it is a file."""
+    """Returns the names of the columns that `truth` has, without reading its records if it is a file."""
     if isinstance(truth, (str, Path)):
         found = find_files(
             str(truth), folder=Path(), table=table.name, encoding=table.encoding, quoting=table.quoting
@@ -282,7 +282,7 @@ def _encode_described(
 def _code_records(
     records: TableLike, table: Table, columns: Sequence[str], *, side: SideName, extra: Sequence[str]
 ) -> tuple[dict[str, NDArray[np.int64]], pa.Table]:
-    """(codes, further columns) of records as they are stored, coded by the engine that counts them.
+    """Returns (codes, further columns) of records as they are stored, coded by the engine that counts them.
 
     A record that a column's policy drops is left out. The `extra` columns come as they are.
     """
@@ -330,7 +330,7 @@ def _fetch(records: pa.Table, used: frozenset[str]) -> Fetched:
 def _make_side(
     codes: Mapping[str, NDArray[np.int64]], table: pa.Table, weight: str | None, side: SideName
 ) -> Side:
-    """The side with these codes; `table` has its rows, and its column of weights if there is one."""
+    """Returns the side with these codes; `table` has its rows, and its column of weights if there is one."""
     weights = None
     if weight is not None and weight in table.column_names:
         weights = finite_numbers(table, weight, side=side)
@@ -364,7 +364,7 @@ def _intervals(edges: NDArray[np.float64]) -> list[Label]:
 
 
 def _list_labels(column: Column) -> Sequence[Label]:
-    """The labels of all codes; a range without further labels is not spelled out."""
+    """Returns the labels of all codes; a range without further labels is not spelled out."""
     if not column.extras:
         match column.domain:
             case IntegerRange(low, high):

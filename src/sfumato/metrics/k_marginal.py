@@ -69,7 +69,7 @@ class KMarginal:
         return f"KMarginal(score={self.score:.6g}, places={len(self.places)}, sets={len(self.column_sets)})"
 
     def to_record(self) -> dict[str, Any]:
-        """The score as a plain record."""
+        """Returns the score as a plain record."""
         return {"score": self.score, "places": len(self.places), "biased": int(self.biased.sum())}
 
 
@@ -84,7 +84,7 @@ def k_marginal(
     place: Sequence[str] = ("PUMA", "YEAR"),
     column_sets: Sequence[Sequence[str]] | None = None,
 ) -> KMarginal:
-    """The k-marginal score of `release`: `sets` drawn sets of `k` columns, within every place and time.
+    """Gives the k-marginal score of `release`: `sets` drawn sets of `k` columns, within every place and time.
 
     The defaults are those of the contest's second sprint. `place` names the columns of place and
     time; the sets are drawn from all other columns of `truth` by the public `seed`, or given as
@@ -118,7 +118,7 @@ def k_marginal(
 def draw_column_sets(
     names: Sequence[str], *, k: int = 2, sets: int = 50, seed: int = 123456
 ) -> tuple[tuple[str, ...], ...]:
-    """`sets` sets of `k` different names, drawn as the contest draws them.
+    """Returns `sets` sets of `k` different names, drawn as the contest draws them.
 
     >>> draw_column_sets(("SEX", "AGE", "RACE"), sets=2)
     (('SEX', 'AGE'), ('AGE', 'RACE'))
@@ -133,7 +133,7 @@ def draw_column_sets(
 
 
 def bin_census(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
-    """The official intervals of the column `name`, open on the left, as codes.
+    """Returns the official intervals of the column `name`, open on the left, as codes.
 
     >>> bin_census("AGE", np.array([20, 21, 101])).tolist()
     [0, 1, 17]
@@ -157,7 +157,7 @@ def code_column_pair(
     *,
     cut: Callable[[str, NDArray[Any]], NDArray[np.int64]] | None,
 ) -> Coded:
-    """The column `name` of both sides: `cut` into a contest's intervals, or value by value."""
+    """Returns the column `name` of both sides: `cut` into a contest's intervals, or value by value."""
     if cut is not None:
         first = cut(name, finite_numbers(truth, name, side="truth"))
         second = cut(name, finite_numbers(release, name, side="release"))
@@ -185,7 +185,7 @@ def measure_places(
     column_sets: tuple[tuple[str, ...], ...],
     bias_cutoff: int | None,
 ) -> KMarginal:
-    """The distances of the marginals of all `column_sets` within every place and time of either side.
+    """Returns the distances of the marginals of all `column_sets` within every place and time of either side.
 
     `place` names the columns of place and time of `truth` and `release`, `columns` has the codes of all
     others by name. The distance is the sum of absolute differences of shares, 2 where one side has no
@@ -232,7 +232,7 @@ def _code_places(
 
 
 def _measure_set(coded: Sequence[Coded], scales: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The distance of every place, the first of the `coded` columns, in the marginal of the others."""
+    """Gives the distance of every place, the first of the `coded` columns, in the marginal of the others."""
     sizes = [column.size for column in coded]
     keys = [
         pack_codes([column.truth for column in coded], sizes),

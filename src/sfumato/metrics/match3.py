@@ -85,7 +85,7 @@ class Match3:
         return sum(parts) / len(parts)
 
     def of_no_records(self) -> Match3:
-        """What a release without any record would score."""
+        """Returns what a release without any record would score."""
         shares = self.shares.copy()
         shares[:, 1] = 0
         return replace(
@@ -105,7 +105,7 @@ class Match3:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """The score as a plain record."""
+        """Returns the score as a plain record."""
         return {
             "score": self.score,
             "marginals": self.marginals,
@@ -124,7 +124,7 @@ def match3(
     income: Sequence[str] | None = _INCOME,
     seed: int = 0,
 ) -> Match3:
-    """The score of `release`, a table of whole numbers that may lack columns of `truth`.
+    """Returns the score of `release`, a table of whole numbers that may lack columns of `truth`.
 
     `largest` gives the largest value of each column's domain 0 .. largest, by default the largest of
     the truth. `marginal_tests` lists three columns each, by name or place; `conjunction_tests` lists
@@ -208,7 +208,7 @@ def _overlap(columns: tuple[str, ...], truth: Codes, release: Codes, sizes: Mapp
 
 
 def _passing(conditions: tuple[Condition, ...], codes: Codes, rows: int) -> float:
-    """The share of records whose values are all allowed; a column that is not there allows all."""
+    """Returns the share of records whose values are all allowed; a column that is not there allows all."""
     left: NDArray[np.intp] | None = None
     for name, allowed in sorted(conditions, key=lambda condition: condition.allowed.size):
         if name in codes:
@@ -280,7 +280,7 @@ def _domain_sizes(truth: Codes, largest: Mapping[str, int] | None) -> dict[str, 
 
 
 def draw_triples(names: Sequence[str], *, seed: int, count: int = _TRIPLES) -> list[tuple[str, ...]]:
-    """`count` triples of different columns; the last column is never drawn, as in the contest.
+    """Returns `count` triples of different columns; the last column is never drawn, as in the contest.
 
     >>> draw_triples(("a", "b", "c", "d"), seed=0, count=1)
     [('c', 'a', 'b')]
@@ -297,7 +297,7 @@ def draw_triples(names: Sequence[str], *, seed: int, count: int = _TRIPLES) -> l
 def draw_conjunctions(
     truth: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int], *, seed: int, rows: int = _BASE_ROWS
 ) -> list[tuple[Condition, ...]]:
-    """One test per distinct base row: some columns, each with the row's value and further drawn ones.
+    """Returns one test per distinct base row: some columns, each with the row's value and further drawn ones.
 
     A column enters with probability 0.1. Values are added to its allowed set until one is drawn that
     the set has already.
@@ -329,7 +329,7 @@ def _draw_allowed(value: int, size: int, generator: np.random.Generator) -> NDAr
 def measure_cities(
     sex: NDArray[np.int64], city: NDArray[np.int64], wage: NDArray[np.int64]
 ) -> dict[int, City]:
-    """Every city in the order of its first record; wages of 999,998 and more, or below 0, do not count.
+    """Gives every city in the order of its first record; wages of 999,998 and more, or below 0, do not count.
 
     >>> measure_cities(np.array([1, 2]), np.array([4, 4]), np.array([30, 10]))
     {4: City(code=4, gini=-0.25, pay_gap=20.0)}
@@ -352,7 +352,7 @@ def measure_cities(
 
 
 def score_cities(truth: Mapping[int, City], release: Mapping[int, City]) -> float:
-    """How well the release keeps every city's inequality and its rank by pay gap, from 0 to 1."""
+    """Returns how well the release keeps every city's inequality and its rank by pay gap, from 0 to 1."""
     ranks, found = _rank(truth), _rank(release)
     both = [code for code in truth if code in release]
     inequality = sum((1 - abs(truth[code].gini - release[code].gini)) ** 2 for code in both)

@@ -57,7 +57,7 @@ class PieChart:
         return f"PieChart(total={self.total:.6g}, mean={self.mean:.6g}, rows={self.rows.size})"
 
     def to_record(self) -> dict[str, Any]:
-        """The score as a plain record."""
+        """Returns the score as a plain record."""
         parts = self.components
         return {
             "total": self.total,
@@ -75,7 +75,7 @@ def pie_chart(
     *,
     index: Sequence[str] | None = None,
 ) -> PieChart:
-    """The pie chart score of every row of counts in `release` against the same row of `truth`.
+    """Returns the pie chart score of every row of counts in `release` against the same row of `truth`.
 
     Both are 2-d arrays of whole numbers, one row per place and time and one column per kind of
     incident, or tables of that layout whose `index` columns (by default those named epsilon,
@@ -106,7 +106,7 @@ def pie_chart(
 def _score_rows(
     true_counts: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """(row scores, distances, losses by misleading slices, losses by bias).
+    """Returns (row scores, distances, losses by misleading slices, losses by bias).
 
     Whole numbers are added up exactly, and everything else is done element by element or, in
     `_distances`, in the order of the columns: no result depends on another row.
@@ -123,7 +123,7 @@ def _score_rows(
 
 
 def _distances(shown_true: NDArray[np.int64], shown: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The Jensen-Shannon distance, to base 2, of every pair of rows.
+    """Returns the Jensen-Shannon distance, to base 2, of every pair of rows.
 
     Cells that are empty on both sides all hold the offset, so one of them stands for all.
     """

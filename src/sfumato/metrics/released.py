@@ -44,7 +44,7 @@ class Released:
 
 
 def open_release(path: Path | str) -> Released:
-    """The release in the folder `path`, or the table in the file `path`.
+    """Returns the release in the folder `path`, or the table in the file `path`.
 
     >>> open_release("nowhere")
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def open_release(path: Path | str) -> Released:
 
 
 def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:
-    """(epsilon, table) for every epsilon of a release of several, in their order; else (None, table).
+    """Returns (epsilon, table) for every epsilon of a release of several, in their order; else (None, table).
 
     >>> both = pa.table({"epsilon": [1.0, 2.0], "a": [1, 2]})
     >>> [(epsilon, part.column_names) for epsilon, part in split_epsilons(both)]
@@ -79,12 +79,12 @@ def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:
 
 
 def released_names(column: Column) -> tuple[str, ...]:
-    """The names under which `column` is released: a combination as the columns it combines."""
+    """Returns the names under which `column` is released: a combination as the columns it combines."""
     return column.stored if isinstance(column.domain, Tuples) and column.outside != OTHER else (column.name,)
 
 
 def is_released_layout(released: pa.Table, columns: Sequence[Column]) -> bool:
-    """Whether `released` holds the columns as recipes lay them out, and not as they are stored."""
+    """Returns whether `released` holds the columns as recipes lay them out, and not as they are stored."""
     for column in columns:
         names = released_names(column)
         if any(name not in released.column_names for name in names):
@@ -96,7 +96,7 @@ def is_released_layout(released: pa.Table, columns: Sequence[Column]) -> bool:
 
 
 def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | None:
-    """Codes of `column` from the names and labels under which it is released; None if it is not there.
+    """Gives codes of `column` from the names and labels under which it is released; None if it is not there.
 
     Combinations are released as the columns they combine; bins as their interval (tables of counts) or
     as a number within it (rows).
@@ -145,7 +145,7 @@ def _code_bins(numbers: NDArray[np.float64], domain: Bins) -> NDArray[np.int64]:
 
 
 def _code_words(words: list[str], column: Column) -> list[int]:
-    """The code behind every label, -1 for a foreign one; a wide range is never listed."""
+    """Returns the code behind every label, -1 for a foreign one; a wide range is never listed."""
     if not isinstance(column.domain, (IntegerRange, Period)):
         known = {str(label): code for code, label in enumerate(column.labels)}
         return [known.get(word, -1) for word in words]
@@ -160,7 +160,7 @@ def _code_words(words: list[str], column: Column) -> list[int]:
 
 
 def _find_words(array: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes of the values, and the values as a release writes them: whole numbers without a point."""
+    """Returns codes of the values, and the values as a release writes them: whole numbers without a point."""
     if not is_text(array):
         values, codes = np.unique(to_numbers(array), return_inverse=True)
         words = [str(int(v)) if np.isfinite(v) and v == np.floor(v) else str(v) for v in values.tolist()]

@@ -69,7 +69,7 @@ class Scores:
     overall: dict[str, float] | None
 
     def to_record(self) -> dict[str, Any]:
-        """The scores as a plain record."""
+        """Returns the scores as a plain record."""
         return {
             "internal": INTERNAL,
             "metric": self.metric,
@@ -79,7 +79,7 @@ class Scores:
 
 
 def score_release(request: Request, *, progress: Callable[[str], None] = lambda _: None) -> Scores:
-    """The scores that `request` asks for, one per epsilon of the release.
+    """Returns the scores that `request` asks for, one per epsilon of the release.
 
     >>> score_release(Request(release=Path("nowhere"), truth=Path("nothing.csv")))
     Traceback (most recent call last):
@@ -121,7 +121,7 @@ class _Opened:
     stored: list[str]
 
     def encode(self, part: pa.Table, columns: Sequence[str] | None, *, cut: bool = True) -> CodedPair:
-        """The truth and a part of the release in the same codes."""
+        """Returns the truth and a part of the release in the same codes."""
         weight = self.request.weight
         if weight is None and _COUNT in part.column_names and _COUNT not in self.stored:
             known = self.described is not None and _COUNT in self.described.columns
@@ -184,7 +184,7 @@ def _score_pie(opened: _Opened, part: pa.Table) -> dict[str, Any]:
 
 
 def score_pies(pair: CodedPair, *, rows: Sequence[str], kind: str, seed: int = 0) -> dict[str, PieChart]:
-    """The pie chart scores of the references and, last, of the release itself, by name.
+    """Returns the pie chart scores of the references and, last, of the release itself, by name.
 
     One pie is scored for each combination of the columns `rows`, with one slice for each `kind`.
     """
@@ -234,7 +234,7 @@ def _score_records(opened: _Opened, part: pa.Table, metric: RecordMetric) -> dic
 
 
 def _largest(described: Table | None) -> dict[str, int]:
-    """The largest value of every described range; listed values and others are taken from the truth."""
+    """Gives the largest value of every described range; listed values and others are taken from the truth."""
     columns = {} if described is None else described.columns
     return {n: column.domain.high for n, column in columns.items() if isinstance(column.domain, IntegerRange)}
 
@@ -267,7 +267,7 @@ def score_records(
 
 
 def _score_nothing(scored: KMarginal | Taxi | Match3) -> dict[str, Any]:
-    """The score of no records at all, from what was measured of the truth."""
+    """Returns the score of no records at all, from what was measured of the truth."""
     match scored:
         case KMarginal():
             return scored.to_record() | {"score": 0.0, "biased": 0}
@@ -299,7 +299,7 @@ def _draw_uniform(truth: pa.Table, unit: str | None, generator: np.random.Genera
 
 
 def _add_up(metric: MetricName, records: list[dict[str, Any]]) -> dict[str, float] | None:
-    """What a contest makes of several epsilons: the sum of row scores, or the mean of scores."""
+    """Returns what a contest makes of several epsilons: the sum of row scores, or the mean of scores."""
     if metric == "general" or len(records) < 2:
         return None
     if metric == "pie-chart":

@@ -62,7 +62,7 @@ class Taxi:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """The score as a plain record."""
+        """Returns the score as a plain record."""
         return {
             "score": self.score,
             "k_marginal": self.k_marginal,
@@ -80,7 +80,7 @@ def taxi(
     official_alignment: bool = False,
     seed: int = 123456,
 ) -> Taxi:
-    """The score of released taxi trips: the contest's third sprint.
+    """Returns the score of released taxi trips: the contest's third sprint.
 
     Both tables, `truth` and `release`, have trips in the contest's columns. `bias_cutoff` (250 in an older
     copy of the code) sets an area and shift to the worst distance if the numbers of trips differ by that
@@ -119,7 +119,7 @@ def taxi(
 
 
 def bin_trips(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
-    """The official intervals of an amount, closed on the left, as codes 0 to 10.
+    """Returns the official intervals of an amount, closed on the left, as codes 0 to 10.
 
     >>> bin_trips("fare", np.array([-1, 0, 10, 90])).tolist()
     [0, 1, 2, 10]
@@ -160,7 +160,7 @@ class Conjunction:
 
 
 def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """A taxi and a limit for each of its 99 counts, per round, drawn as the contest draws them.
+    """Returns a taxi and a limit for each of its 99 counts, per round, drawn as the contest draws them.
 
     >>> [(row, limits[:3].tolist()) for row, limits in draw_rounds(7, rounds=2, seed=123456)]
     [(1, [47, 48, 48]), (1, [11, 7, 12])]
@@ -176,7 +176,7 @@ def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArra
 def measure_conjunction(
     truth: Trips, release: Trips, *, rounds: int = 50, seed: int = 123456, official_alignment: bool = False
 ) -> Conjunction:
-    """The shares of taxis similar to a drawn one of `truth`, in `truth` and `release`, in all `rounds`.
+    """Gives the shares of taxis similar to a drawn one of `truth`, in `truth` and `release`, in all `rounds`.
 
     A taxi has 99 counts: its trips per shift and per pickup area. Taxis and limits are drawn from the
     public `seed`. `official_alignment` repeats what
@@ -201,7 +201,7 @@ def _count_similar(
     bounds: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
     lost: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """The number of taxis within the bounds of every round, some thousand taxis at a time."""
+    """Returns the number of taxis within the bounds of every round, some thousand taxis at a time."""
     order = np.argsort(rows, kind="stable")
     starts = np.searchsorted(rows[order], np.arange(0, taxis + _CHUNK, _CHUNK))
     similar = np.zeros(len(bounds))
@@ -216,7 +216,7 @@ def _count_similar(
 
 
 def _count_taxis(trips: Trips, rows: NDArray[np.int64], taxis: int, chosen: list[int]) -> NDArray[np.int64]:
-    """The 99 counts of the chosen taxis."""
+    """Returns the 99 counts of the chosen taxis."""
     place = np.full(taxis, -1, np.int64)
     found = np.unique(np.array(chosen, np.int64))
     place[found] = np.arange(found.size)

@@ -66,7 +66,7 @@ def draw_intervals_of(intervals: Sequence[Interval], label: str) -> Markup:
 
 
 def _find_ends(intervals: Sequence[Interval]) -> tuple[float, float]:
-    """Round ends of an axis that holds zero and all intervals."""
+    """Returns round ends of an axis that holds zero and all intervals."""
     low = min([0.0, *(each.low for each in intervals)])
     high = max([0.0, *(each.high for each in intervals)])
     limit = round_limit(max(high, -low / 5))
@@ -147,7 +147,7 @@ def _say(each: Interval) -> str:
 
 
 def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
-    """Where an answer will lie around what is counted: the law of its noise, with 95 % of it shaded.
+    """Returns where an answer will lie around what is counted: the law of its noise, with 95 % of it shaded.
 
     `half` is how far 95 % of the noise reaches to each side.
     """
@@ -155,7 +155,7 @@ def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
     scale = 96.0  # pixels from the middle to the end of the interval
 
     def height(share: float) -> float:
-        """The density at `share` of the interval's half; both laws have 95 % within one."""
+        """Returns the density at `share` of the interval's half; both laws have 95 % within one."""
         return math.exp(-1.92 * share**2) if gaussian else math.exp(-2.996 * abs(share))
 
     shares = [step / 40 for step in range(-70, 71)]
@@ -180,7 +180,7 @@ def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
 
 
 def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
-    """A bar of all that may be spent: what is, what a question would add, what is left."""
+    """Returns a bar of all that may be spent: what is, what a question would add, what is left."""
     whole = max(total, spent + price, 1e-12)
     done, more = _WIDTH * spent / whole, _WIDTH * price / whole
     parts = []
@@ -255,7 +255,7 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
 
 
 def draw_icon() -> bytes:
-    r"""A small picture for the browser's tab, as a PNG file: a point that fades outwards.
+    r"""Returns a small picture for the browser's tab, as a PNG file: a point that fades outwards.
 
     >>> draw_icon()[:8]
     b'\x89PNG\r\n\x1a\n'

@@ -64,7 +64,7 @@ def draw_columns(
     edges: Sequence[float] = (),
     truth: NDArray[np.float64] | None = None,
 ) -> Markup:
-    """A histogram: one column per value in their order, with the first and the last label below.
+    """Returns a histogram: one column per value in their order, with the first and the last label below.
 
     Columns of values below zero hang from the axis, in grey. With the `edges` of bins, columns are as wide
     as their bins and as high as records per unit, so that areas stand for counts. `truth` draws a line
@@ -91,7 +91,7 @@ def draw_columns(
 
 
 def has_uneven_bins(edges: Sequence[float], *, width: float = math.inf) -> bool:
-    """Whether bins differ in width, and the narrowest would still be seen in a picture of that width.
+    """Returns whether bins differ in width, and the narrowest would still be seen in a picture of that width.
 
     >>> has_uneven_bins([0, 1, 2]), has_uneven_bins([0, 1, 5]), has_uneven_bins([0, 1, 5000], width=300)
     (False, True, False)
@@ -113,7 +113,7 @@ def _titles(
 def _draw_bars(
     heights: NDArray[np.float64], starts: NDArray[np.float64], base: float, scale: float, titles: list[str]
 ) -> list[Markup]:
-    """Columns from the axis at `base` up or down, with their `titles`; without these as two paths."""
+    """Returns columns from the axis at `base` up or down, with their `titles`; without these as two paths."""
     shapes = []
     for turn, value in enumerate(heights.tolist()):
         room = float(starts[turn + 1] - starts[turn])
@@ -139,7 +139,7 @@ def _draw_bars(
 
 
 def _label_ends(labels: Sequence[str], step: float, y: float) -> list[Markup]:
-    """The first, the middle and the last label, as far as they fit beside each other."""
+    """Returns the first, the middle and the last label, as far as they fit beside each other."""
     last, half = len(labels) - 1, len(labels) // 2
     width = step * len(labels)
     room = int(width / 2 / 6.6)  # a sign of this size is about 6.6 wide
@@ -260,7 +260,7 @@ def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str]
 
 
 def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float] | None = None) -> Markup:
-    """A function of ordered values as a line of steps with the band of its intervals.
+    """Returns a function of ordered values as a line of steps with the band of its intervals.
 
     The axis goes from one of `ends` to the other, by default as far below zero as above it.
     """
@@ -293,7 +293,7 @@ def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float]
 
 
 def draw_spread(values: NDArray[np.float64], half: float, label: str) -> Markup:
-    """How noisy values are spread, with the range that noise alone explains shaded."""
+    """Returns how noisy values are spread, with the range that noise alone explains shaded."""
     reach = float(np.quantile(np.abs(values), 0.95)) if values.size else 1.0
     limit = round_limit(min(max(reach, 2.2 * half), 12 * half))
     edges = np.linspace(-limit, limit, 50)
@@ -357,7 +357,7 @@ def draw_ladder(rungs: Sequence[Position], level: float, label: str) -> Markup:
 
 
 def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[float], label: str) -> Markup:
-    """Two columns for every label, shares of one before and after, with the larger share written above.
+    """Gives two columns for every label, shares of one before and after, with the larger share written above.
 
     >>> draw_pairs(["1", "2"], [1.0, 0.0], [0.0, 1.0], "classes").count("<rect")
     6
@@ -397,7 +397,7 @@ def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[f
 
 
 def tile_columns(count: int) -> int:
-    """How many tiles stand side by side: somewhat more than below each other, with a full last row.
+    """Returns how many tiles stand side by side: somewhat more than below each other, with a full last row.
 
     >>> tile_columns(89), tile_columns(278), tile_columns(3)
     (10, 20, 3)
@@ -417,7 +417,7 @@ def draw_tiles(
     plain: bool = False,
     half: float | None = None,
 ) -> Markup:
-    """A map without geography: one tile for each of `values`, with its one of the `labels`.
+    """Returns a map without geography: one tile for each of `values`, with its one of the `labels`.
 
     `label` describes the whole. Up to 30 tiles have room for their names and values; more are
     numbered. Of very many values, or if `plain`, an image without labels. Colours go from 0 to `limit`, or
@@ -466,7 +466,7 @@ def draw_tiles(
 def draw_multiples(
     values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
 ) -> list[tuple[str, Markup]]:
-    """One small grid of tiles per column of `values` (places by times), with its one of the `names`.
+    """Returns one small grid of tiles per column of `values` (places by times), with its one of the `names`.
 
     `label` describes them; colours go from 0 to `limit`, or with `middle` from -limit to limit.
     """
@@ -526,7 +526,7 @@ def draw_matrix(
 
 
 def draw_scale(label: str, *, limit: float, middle: bool, plain: bool = False) -> Markup:
-    """The colours of tiles in their order, with the values that every second one stands for.
+    """Returns the colours of tiles in their order, with the values that every second one stands for.
 
     `plain` has the ends alone for their values.
     """

@@ -37,7 +37,7 @@ def render_card(
     text: str = "",
     notes: Iterable[str] = (),
 ) -> str:
-    """A card as HTML.
+    """Returns a card as HTML.
 
     `facts` are names and what they are, `used` the filled part of a bar, from 0 to 1; `rows` are the first of
     `count` rows of a table with `columns`; `text` stands as it is written, `notes` below all.
@@ -68,7 +68,7 @@ def render_table(
     facts: Mapping[str, object] | None = None,
     notes: Iterable[str] = (),
 ) -> str:
-    """A card with a table of `count` rows, of which `rows` are the first.
+    """Returns a card with a table of `count` rows, of which `rows` are the first.
 
     Where a column `x` has its interval beside it, in `x_low` and `x_high`, the three are drawn in one.
     """
@@ -114,7 +114,7 @@ def _show(value: object) -> object:
 
 
 def _draw_intervals(intervals: Sequence[Sequence[object]]) -> list[Markup]:
-    """A picture for each (value, low, high), all on one axis that holds zero."""
+    """Returns a picture for each (value, low, high), all on one axis that holds zero."""
     known = [
         [float(each) for each in one if isinstance(each, (int, float)) and math.isfinite(each)]
         for one in intervals
@@ -144,7 +144,7 @@ def _draw_intervals(intervals: Sequence[Sequence[object]]) -> list[Markup]:
 
 
 def render_budget(report: BudgetReport) -> str:
-    """What is spent and left, and every charge, the last one first."""
+    """Returns what is spent and left, and every charge, the last one first."""
     charges = report.to_record()["charges"][::-1]
     return render_card(
         "Budget",

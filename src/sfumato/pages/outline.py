@@ -79,7 +79,7 @@ def draw_outline(areas: Sequence[Sequence[Ring]], *, most_points: int = _MOST_PO
 
 
 def _find_centre(areas: Sequence[Sequence[Ring]]) -> tuple[float, float]:
-    """The middle longitude and the width in degrees, of what is outside of the widest empty gap.
+    """Returns the middle longitude and the width in degrees, of what is outside of the widest empty gap.
 
     >>> _find_centre([[np.array([[170.0, 0], [-170, 0], [-170, 5], [170, 0]])]])
     (-180.0, 20.0)
@@ -126,7 +126,7 @@ def _project(ring: Ring, centre: float, middle: float, *, world: bool) -> Ring |
 
 
 def _coarsen(ring: Flat, step: int) -> Flat:
-    """The ring on a grid of that step."""
+    """Returns the ring on a grid of that step."""
     return _quantise(np.array(ring, np.float64), step) if ring else ring
 
 
@@ -200,7 +200,7 @@ def _thin_ring(
 
 
 def _thin_arc(arc: Flat, tolerance: float) -> Flat:
-    """The corners that a line must keep to stay within `tolerance` of itself (Douglas and Peucker)."""
+    """Gives the corners that a line must keep to stay within `tolerance` of itself (Douglas and Peucker)."""
     points = np.array(arc, np.float64)
     kept = np.zeros(len(arc), np.bool_)
     kept[[0, -1]] = True
@@ -224,7 +224,7 @@ def _thin_arc(arc: Flat, tolerance: float) -> Flat:
 
 
 def _write_ring(ring: Flat) -> str:
-    """A closed path in steps from corner to corner.
+    """Returns a closed path in steps from corner to corner.
 
     >>> _write_ring(((0, 0), (10, 0), (10, 20)))
     'M0 0l10 0 0 20z'
@@ -249,13 +249,13 @@ class Shades:
     middle: bool = False
 
     def class_of(self, place: int) -> str:
-        """The style of one area."""
+        """Returns the style of one area."""
         step = int(self.steps[place])
         return "blank" if step < 0 else f"{'d' if self.middle else 's'}{step}"
 
 
 def define_areas(outline: Outline) -> Markup:
-    """The outlines of all areas, to be referred to by the maps of a page."""
+    """Returns the outlines of all areas, to be referred to by the maps of a page."""
     paths = [element("path", id=f"area{place}", d=d) for place, d in enumerate(outline.paths)]
     return element("svg", element("defs", *paths), width=0, height=0, aria_hidden="true", class_="defs")
 
@@ -293,7 +293,7 @@ def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str) 
 
 
 def draw_small_map(outline: Outline, shades: Shades, label: str) -> Markup:
-    """A map that tells nothing but its colours: one group of areas for each."""
+    """Returns a map that tells nothing but its colours: one group of areas for each."""
     groups = []
     for step in range(-1, STEPS):
         places = np.flatnonzero(shades.steps == step).tolist()

@@ -44,7 +44,7 @@ def show_stages(given: Callable[[str], None] | None = None) -> Iterator[Callable
 
 
 def _find_display() -> Callable[..., Any] | None:
-    """What shows something in the cell that runs; None outside of a notebook."""
+    """Returns what shows something in the cell that runs; None outside of a notebook."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     if shell is None or getattr(shell, "kernel", None) is None:

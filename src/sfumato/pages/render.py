@@ -46,7 +46,7 @@ class Page(bytes):
 
 
 def render_page(template: str, **values: object) -> Page:
-    """The page that `template` gives with `values`: the same bytes for the same input.
+    """Returns the page that `template` gives with `values`: the same bytes for the same input.
 
     >>> render_page("base.html", title="a < b", internal=False, sections=[])[:15]
     b'<!doctype html>'
@@ -86,12 +86,12 @@ def _environment() -> Environment:
 
 
 def _show_code(text: object, most: int = 60) -> Markup:
-    """`text` as it would be typed."""
+    """Returns `text` as it would be typed."""
     return element("code", clip_text(text, most))
 
 
 def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
-    """Names as typed, with commas, the last joined by `and`; of very many, the first ones.
+    """Returns names as typed, with commas, the last joined by `and`; of very many, the first ones.
 
     >>> _list_codes("abc")
     Markup('<code>a</code>, <code>b</code> and <code>c</code>')
@@ -116,6 +116,6 @@ def _name_cells(rows: Markup, heads: Sequence[str]) -> Markup:
 
 
 def _sentence(text: str) -> str:
-    """`text` with a capital letter and a full stop."""
+    """Returns `text` with a capital letter and a full stop."""
     stop = "" if text.endswith((".", "…", "?", "!")) else "."
     return f"{text[:1].upper()}{text[1:]}{stop}"

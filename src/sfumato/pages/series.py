@@ -26,7 +26,7 @@ def draw_series(
     *,
     truth: NDArray[np.float64] | None = None,
 ) -> Markup:
-    """A line through `values` with the band of their intervals; `labels` name the points in time.
+    """Returns a line through `values` with the band of their intervals; `labels` name the points in time.
 
     The axis holds zero, and is the picture's own. `truth` adds a second line.
     """
@@ -138,7 +138,7 @@ def draw_errors(
     title: str,
     shown: str,
 ) -> str:
-    """The curve through `points`, in order of epsilon, with a dot on every `chosen` epsilon.
+    """Returns the curve through `points`, in order of epsilon, with a dot on every `chosen` epsilon.
 
     `left` is the budget, drawn as a line; `shown` says below the title what the errors are of.
 
@@ -215,7 +215,7 @@ def _draw_left(
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`: powers of ten, and between few of them 2 and 5 times these.
+    """Returns round numbers from `low` to `high`: powers of ten, and between few of them 2 and 5 times these.
 
     >>> _ticks(0.3, 60)
     [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]

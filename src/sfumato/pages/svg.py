@@ -69,7 +69,7 @@ _SHEET = (
 
 
 def as_markup(value: object) -> Markup:
-    r"""`value` escaped, unless it is markup; hidden signs are shown, and units stay with their numbers.
+    r"""Gives `value` escaped, unless it is markup; hidden signs are shown, and units stay with their numbers.
 
     >>> as_markup("a < 5 & 95 %")
     Markup('a &lt;\xa05 &amp; 95\xa0%')
@@ -82,7 +82,7 @@ def as_markup(value: object) -> Markup:
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element: children and attribute values are escaped unless they are markup; a None is left out.
+    """Gives an element: children and attribute values are escaped unless they are markup; a None is left out.
 
     Of a name, a trailing underscore is dropped, and others become hyphens.
 
@@ -100,7 +100,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def draw_picture(width: float, height: float, label: str, *children: object, class_: str = "") -> Markup:
-    """An SVG image of that size for a page; `label` is what is read out in its place."""
+    """Returns an SVG image of that size for a page; `label` is what is read out in its place."""
     return element(
         "svg",
         *children,
@@ -114,7 +114,7 @@ def draw_picture(width: float, height: float, label: str, *children: object, cla
 def draw_file(
     width: float, height: float, *children: object, title: str, description: str, sheet: str
 ) -> str:
-    """An SVG file of its own, of `width` by `height` pixels, that follows light and dark screens.
+    """Returns an SVG file of its own, of `width` by `height` pixels, that follows light and dark screens.
 
     Its `title` is also its heading, `description` is for who cannot see it; `sheet` adds styles.
     """
@@ -142,7 +142,7 @@ def draw_file(
 def write(
     x: float, y: float, words: object, *, at: str = "start", size: float = 11, class_: str | None = None
 ) -> Markup:
-    """`words` at the place `x`, `y`, which is their start, middle or end (`at`).
+    """Returns `words` at the place `x`, `y`, which is their start, middle or end (`at`).
 
     `size` is that of the letters in pixels, `class_` their style.
     """
@@ -151,7 +151,7 @@ def write(
 
 
 def draw_line(x1: float, y1: float, x2: float, y2: float, *, class_: str = "axis") -> Markup:
-    """A straight line from (`x1`, `y1`) to (`x2`, `y2`) in the style `class_`."""
+    """Returns a straight line from (`x1`, `y1`) to (`x2`, `y2`) in the style `class_`."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
@@ -165,7 +165,7 @@ def draw_frame(
     falling: bool = False,
     names: Callable[[float], str] = percent,
 ) -> list[Markup]:
-    """The axes of a square from 0 to 100 % both ways, with its diagonal.
+    """Returns the axes of a square from 0 to 100 % both ways, with its diagonal.
 
     `left`, `top` and `side` place it, in pixels; `x` and `y` name the axes; the diagonal may be `falling`.
     Other `names` than percentages may be given to the ticks.
@@ -190,12 +190,12 @@ def draw_frame(
 
 
 def trace(points: Sequence[Position], left: float, top: float, side: float) -> str:
-    """The path through points of the unit square, drawn with its corner at `left` and `top`."""
+    """Returns the path through points of the unit square, drawn with its corner at `left` and `top`."""
     return "M" + "L".join(f"{left + x * side:.1f} {top + (1 - y) * side:.1f}" for x, y in points)
 
 
 def step_of(values: NDArray[np.floating[Any]], *, limit: float, middle: bool = False) -> NDArray[np.int64]:
-    """The colour step of every value: from 0 up to `limit`, or from -limit to limit around a middle.
+    """Returns the colour step of every value: from 0 up to `limit`, or from -limit to limit around a middle.
 
     From 0 up, steps follow square roots, so that small counts can be told apart beside large ones: the
     middle step stands for a quarter of `limit`.
@@ -211,7 +211,7 @@ def step_of(values: NDArray[np.floating[Any]], *, limit: float, middle: bool = F
 
 
 def round_limit(number: float) -> float:
-    """The least of 1, 1.5, 2, 3, 4, 5, 6, 8 and 10 times a power of ten that is not below `number`.
+    """Returns the least of 1, 1.5, 2, 3, 4, 5, 6, 8 and 10 times a power of ten that is not below `number`.
 
     >>> round_limit(734.0), round_limit(0.012), round_limit(0)
     (800.0, 0.015, 1.0)
@@ -224,7 +224,7 @@ def round_limit(number: float) -> float:
 
 
 def colour_rules(mode: str) -> str:
-    """The custom properties of a style sheet for `mode`, light or dark."""
+    """Returns the custom properties of a style sheet for `mode`, light or dark."""
     named = {**COLOURS[mode]}
     named |= {f"s{step}": colour for step, colour in enumerate(SEQUENTIAL[mode])}
     named |= {f"d{step}": colour for step, colour in enumerate(DIVERGING[mode])}
@@ -235,13 +235,13 @@ def colour_rules(mode: str) -> str:
 
 
 def _fill_in(sheet: str, mode: str) -> str:
-    """A style sheet with the colours of `mode` in the place of custom properties."""
+    """Returns a style sheet with the colours of `mode` in the place of custom properties."""
     named = dict(re.findall(r"--(\w+):([^;]+);", colour_rules(mode)))
     return re.sub(r"var\(--(\w+)\)", lambda found: named[found[1]], sheet)
 
 
 def write_png(codes: NDArray[np.integer[Any]], colours: Sequence[str], *, clear: Sequence[int] = ()) -> bytes:
-    r"""A PNG file with one pixel per entry of `codes`, coloured by its number in `colours`.
+    r"""Returns a PNG file with one pixel per entry of `codes`, coloured by its number in `colours`.
 
     Colours are #rrggbb; those numbered in `clear` are not drawn at all. The same input gives the same
     bytes.

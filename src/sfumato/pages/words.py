@@ -23,7 +23,7 @@ _MOST_LISTED = 8
 
 
 def whole(number: float) -> str:
-    """`number` rounded, in groups of three digits.
+    """Returns `number` rounded, in groups of three digits.
 
     >>> whole(1234567.4), whole(-0.2)
     ('1,234,567', '0')
@@ -32,7 +32,7 @@ def whole(number: float) -> str:
 
 
 def short(number: float | None) -> str:
-    """`number` with three digits that count.
+    """Returns `number` with three digits that count.
 
     >>> short(1234.5), short(12.345), short(0.00123), short(4.2e-9), short(None)
     ('1,234', '12.3', '0.00123', '4.2 × 10⁻⁹', '–')
@@ -54,7 +54,7 @@ def short(number: float | None) -> str:
 
 
 def exponent(number: float) -> str:
-    """`number` as a factor and a power of ten.
+    """Returns `number` as a factor and a power of ten.
 
     >>> exponent(1e-6), exponent(2.5e-5)
     ('10⁻⁶', '2.5 × 10⁻⁵')
@@ -66,7 +66,7 @@ def exponent(number: float) -> str:
 
 
 def signed(number: float) -> str:
-    """`number` with its sign.
+    """Returns `number` with its sign.
 
     >>> signed(3.25), signed(-0.5)
     ('+3.25', '−0.5')
@@ -75,7 +75,7 @@ def signed(number: float) -> str:
 
 
 def spread(number: float) -> str:
-    """`number` as half the width of an interval.
+    """Returns `number` as half the width of an interval.
 
     >>> spread(59.9146)
     '±59.9'
@@ -84,7 +84,7 @@ def spread(number: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """`share` of one as a percentage that never rounds to nothing or to all.
+    """Returns `share` of one as a percentage that never rounds to nothing or to all.
 
     >>> percent(0.5), percent(0.9999), percent(0.0002), percent(0.0123), percent(1)
     ('50 %', '> 99.9 %', '< 0.1 %', '1.2 %', '100 %')
@@ -103,7 +103,7 @@ def percent(share: float | None) -> str:
 
 
 def at_most(share: float) -> str:
-    """`share` as a percentage that is not below it, with more digits next to 0 and 1.
+    """Returns `share` as a percentage that is not below it, with more digits next to 0 and 1.
 
     >>> at_most(0.731059), at_most(0.5), at_most(0.00001), at_most(0.9999546)
     ('73.2 %', '50 %', '0.001 %', '99.9955 %')
@@ -112,7 +112,7 @@ def at_most(share: float) -> str:
 
 
 def at_least(share: float) -> str:
-    """`share` as a percentage that is not above it, with more digits next to 0 and 1.
+    """Returns `share` as a percentage that is not above it, with more digits next to 0 and 1.
 
     >>> at_least(0.268941), at_least(0.5), at_least(0.0000454)
     ('26.8 %', '50 %', '0.0045 %')
@@ -131,7 +131,7 @@ def _round_percent(share: float, *, up: bool) -> str:
 
 
 def amount(value: object) -> str:
-    """A privacy amount in six digits, rounded up, or in more if they hide a remainder; a dash for none.
+    """Gives a privacy amount in six digits, rounded up, or in more if they hide a remainder; a dash for none.
 
     >>> amount("0.04223133608504"), amount("1"), amount(None), amount("0.000001"), amount("0.9999999999")
     ('0.042232', '1', '–', '10⁻⁶', '0.9999999999')
@@ -152,7 +152,7 @@ def amount(value: object) -> str:
 
 
 def rest(value: object) -> str:
-    """What is left of a privacy amount, in six decimals, rounded down.
+    """Returns what is left of a privacy amount, in six decimals, rounded down.
 
     >>> rest("1.58620699"), rest(0.6), rest("1/3")
     ('1.586206', '0.6', '0.333333')
@@ -162,7 +162,7 @@ def rest(value: object) -> str:
 
 
 def show_hidden(text: str) -> str:
-    """`text` with a replacement character for what cannot be seen; lines and tabs are kept."""
+    """Returns `text` with a replacement character for what cannot be seen; lines and tabs are kept."""
     if text.isprintable():
         return text
     return "".join(
@@ -172,7 +172,7 @@ def show_hidden(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """`text` on one line, with a replacement character for what cannot be seen.
+    """Returns `text` on one line, with a replacement character for what cannot be seen.
 
     >>> plain_text("a" + chr(27) + "[2J")
     'a�[2J'
@@ -181,7 +181,7 @@ def plain_text(text: str) -> str:
 
 
 def clip_text(text: object, most: int = 60) -> str:
-    """`text` on one line, without control characters, cut to `most` characters.
+    """Returns `text` on one line, without control characters, cut to `most` characters.
 
     >>> clip_text("a" * 9, 5)
     'aaaa…'
@@ -191,7 +191,7 @@ def clip_text(text: object, most: int = 60) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """The names in a row, the first few of many.
+    """Returns the names in a row, the first few of many.
 
     >>> list_names([f"c{place}" for place in range(10)])
     'c0, c1, c2, c3, c4, c5, c6, c7 and 2 more'
@@ -202,12 +202,12 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def name_columns(columns: Iterable[object]) -> str:
-    """The columns of a marginal in one line."""
+    """Returns the columns of a marginal in one line."""
     return f" {TIMES} ".join(clip_text(name, 40) for name in columns)
 
 
 def plural(number: float, word: str) -> str:
-    """`number` with its noun.
+    """Returns `number` with its noun.
 
     >>> plural(1, "row"), plural(2000, "row")
     ('1 row', '2,000 rows')

@@ -49,12 +49,12 @@ class Expected:
 
 
 def matches(measured: Measured, epsilon: str | None) -> bool:
-    """Whether `measured` belongs to `epsilon`; all do if there is one only."""
+    """Returns whether `measured` belongs to `epsilon`; all do if there is one only."""
     return epsilon is None or measured.epsilon is None or measured.epsilon == epsilon
 
 
 def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
-    """The counts of every combination of `fields`, at the best epsilon.
+    """Returns the counts of every combination of `fields`, at the best epsilon.
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
     where one holds all cells, and of the table else; where that states the interval of every cell, it is
@@ -93,7 +93,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
 
 
 def expect_noise(facts: Facts) -> list[Expected]:
-    """What noise is to be expected in the marginals that were measured, the noisiest first.
+    """Returns what noise is to be expected in the marginals that were measured, the noisiest first.
 
     Of a table of counts, all combinations of up to three of its columns; of rows, what was measured.
     `share` is half the sum of the expected noise over all answers, as a share of all records: how many
@@ -143,7 +143,7 @@ def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total
 
 
 def count_records(facts: Facts) -> float:
-    """The number of records, estimated by the measurement whose sum has the least noise."""
+    """Returns the number of records, estimated by the measurement whose sum has the least noise."""
     plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
     if facts.weight is None or not plain or facts.adds_up:
         return facts.size
@@ -166,7 +166,7 @@ class Signal:
 
 
 def judge_signal(facts: Facts) -> Signal | None:
-    """How far the release stands out from its noise, by the measurement whose sum has the least of it.
+    """Gives how far the release stands out from its noise, by the measurement whose sum has the least of it.
 
     None if no measurement has an answer for every cell.
     """
@@ -190,7 +190,7 @@ def judge_signal(facts: Facts) -> Signal | None:
 
 
 def _combine(deviations: list[float]) -> float:
-    """The standard deviation of the average of measurements of the same, weighted by precision.
+    """Returns the standard deviation of the average of measurements of the same, weighted by precision.
 
     >>> _combine([3, 4])
     2.4

@@ -24,7 +24,7 @@ _FIGURES = {
 
 
 def describe_evaluation(document: Record) -> Record | None:
-    """The record of the section, of a model.json; None if nobody was held out."""
+    """Returns the record of the section, of a model.json; None if nobody was held out."""
     found = document.get("evaluation")
     if found is None:
         return None
@@ -62,7 +62,7 @@ def describe_evaluation(document: Record) -> Record | None:
 
 
 def list_figures(found: Record) -> list[Record]:
-    """Every figure with its interval, in words."""
+    """Returns every figure with its interval, in words."""
     listed = []
     for key, name in _FIGURES.items():
         if key in found:
@@ -73,7 +73,7 @@ def list_figures(found: Record) -> list[Record]:
 
 
 def _describe_group(each: Record, *, shares: bool) -> Record:
-    """A group with what was predicted and observed of it over all, if the noise lets that be said."""
+    """Returns a group with what was predicted and observed of it over all, if the noise lets that be said."""
     record: Record = {"label": each["label"], "records": each.get("records"), "predicted": None}
     record["figures"] = list_figures(each)
     overall = each.get("overall")

@@ -56,12 +56,12 @@ class Measured:
     totals: tuple[int, float] | None = None
 
     def size_of(self, field: Field) -> int:
-        """The number of values of a column that have answers: of a series, the periods up to now."""
+        """Returns the number of values of a column that have answers: of a series, the periods up to now."""
         is_period = self.totals is not None and field.name == self.columns[0]
         return self.totals[0] if self.totals is not None and is_period else field.size
 
     def deviation_of(self, columns: Collection[str], cells: int) -> float:
-        """The deviation of the noise of a sum over all columns but `columns`, which have `cells` cells.
+        """Gives the deviation of the noise of a sum over all columns but `columns`, which have `cells` cells.
 
         In a series the noise of periods is not independent, so that totals over all of them have little.
         """
@@ -193,7 +193,7 @@ class Facts:
         return tuple(field for field in self.fields if set(field.released) <= released)
 
     def field(self, name: str) -> Field | None:
-        """The described column `name`, if there is one."""
+        """Returns the described column `name`, if there is one."""
         return next((field for field in self.fields if field.name == name), None)
 
     @cached_property
@@ -213,7 +213,7 @@ class Facts:
         return mine, weights
 
     def count(self, fields: tuple[Field, ...]) -> NDArray[np.float64]:
-        """The released records in every combination of `fields`, at the best epsilon."""
+        """Returns the released records in every combination of `fields`, at the best epsilon."""
         shape = tuple(field.size for field in fields)
         mine, weights = self._rows
         place = np.zeros(self.table.num_rows, np.int64)
@@ -257,7 +257,7 @@ class Facts:
 
 
 def read_facts(folder: Path | str) -> Facts:
-    """The release in `folder`, with every file compared with the digest that the certificate states."""
+    """Gives the release in `folder`, with every file compared with the digest that the certificate states."""
     opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
     certificate = dict(opened.certificate)
     table = opened.table("table.parquet")
@@ -279,7 +279,7 @@ def read_facts(folder: Path | str) -> Facts:
 
 
 def read_measured(certificate: Mapping[str, Any], answers: pa.Table) -> tuple[Measured, ...]:
-    """The measurements that a certificate lists, with their noisy values."""
+    """Returns the measurements that a certificate lists, with their noisy values."""
     parts = {name: (values, places) for name, values, places in _cut(answers)}
     empty = np.zeros(0, np.int64)
     unit_grid = int((certificate.get("unit") or {}).get("grid", 1))
@@ -352,7 +352,7 @@ def _about(record: Mapping[str, Any]) -> About:
 
 
 def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
-    """The denominator of the answers, as sfumato.core.questions.measurement.request_grid has it."""
+    """Returns the denominator of the answers, as sfumato.core.questions.measurement.request_grid has it."""
     if record.get("individuals") is not None:
         return 1
     if record.get("series") is not None:
@@ -363,7 +363,7 @@ def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
 
 
 def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    """The rows of every measurement, which follow each other."""
+    """Yields the rows of every measurement, which follow each other."""
     named = answers["measurement"].combine_chunks()
     codes = named.dictionary_encode() if not hasattr(named, "indices") else named
     if hasattr(codes, "chunks"):
@@ -378,7 +378,7 @@ def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np
 
 
 def read_epsilon(text: str) -> float:
-    """The number that an epsilon of a certificate stands for, 0 if it is none.
+    """Returns the number that an epsilon of a certificate stands for, 0 if it is none.
 
     >>> read_epsilon("0.5"), read_epsilon("1/4")
     (0.5, 0.25)

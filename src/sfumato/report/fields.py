@@ -74,7 +74,7 @@ class Field:
 
 
 def read_fields(columns: Mapping[str, Any], public: Mapping[str, Any]) -> tuple[Field, ...]:
-    """The described columns that have a domain; one that cannot be read is left out."""
+    """Returns the described columns that have a domain; one that cannot be read is left out."""
     fields = []
     for name, spec in columns.items():
         try:
@@ -116,7 +116,7 @@ def _read_field(column: Column, *, drafted: bool, origin: str) -> Field:
 
 
 def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
-    """The code of every row of the released `table`, -1 for what the description does not know."""
+    """Returns the code of every row of the released `table`, -1 for what the description does not know."""
     if len(field.released) > 1:
         return _encode_combinations(field, table)
     column = table[field.released[0]].combine_chunks()
@@ -134,7 +134,7 @@ def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
 
 
 def read_numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
-    """A column of numbers as floats, what is missing as NaN."""
+    """Returns a column of numbers as floats, what is missing as NaN."""
     return to_numpy(_fill(column.cast(pa.float64()), np.nan))
 
 
@@ -144,7 +144,7 @@ def _fill(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa.Chu
 
 
 def _look_up(field: Field, values: pa.Array) -> NDArray[np.int64]:
-    """The code of every value; numbers fall into bins, everything else is looked up."""
+    """Returns the code of every value; numbers fall into bins, everything else is looked up."""
     if field.edges and _is_number(values.type):
         numbers = read_numbers(values)
         edges = np.array(field.edges)
@@ -196,7 +196,7 @@ class Axes:
 
 
 def choose_axes(fields: Sequence[Field], *, place: str | None = None, time: str | None = None) -> Axes:
-    """The columns to draw as places and as time: the ones given, or the likeliest of `fields`.
+    """Returns the columns to draw as places and as time: the ones given, or the likeliest of `fields`.
 
     Time is a column with a period, a combination that holds a year or a month, or one with such a name.
     The place is the largest column with a name like a place's, else the largest that is not cut into

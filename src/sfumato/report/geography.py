@@ -65,7 +65,7 @@ class AreaMap:
     notes: tuple[str, ...]
 
     def describe(self) -> list[str]:
-        """What people should know before they read the map."""
+        """Returns what people should know before they read the map."""
         said = list(self.notes)
         for what, found in (
             ("has no area on the map", self.unplaced),
@@ -83,7 +83,7 @@ class AreaMap:
 
 
 def read_geography(path: Path | str) -> Geography:
-    """The polygons of the GeoJSON file at `path`.
+    """Returns the polygons of the GeoJSON file at `path`.
 
     Refused are files that are too large, no collection of features, or in other coordinates than degrees,
     and polygons that are none; features without a polygon are left out and counted.
@@ -152,7 +152,7 @@ def _find_features(document: object, name: str) -> list[Any]:
 
 
 def _read_properties(given: object) -> dict[str, str]:
-    """The properties that could be names: short texts and whole numbers."""
+    """Returns the properties that could be names: short texts and whole numbers."""
     found = {}
     for key, value in list(given.items())[:_MOST_PROPERTIES] if isinstance(given, dict) else ():
         if isinstance(value, float) and value.is_integer():
@@ -177,7 +177,7 @@ def _read_rings(geometry: Mapping[str, Any], where: str) -> tuple[Ring, ...]:
 
 
 def _read_ring(ring: object, where: str) -> Ring | None:
-    """A ring in degrees, closed; None if it has no inside."""
+    """Returns a ring in degrees, closed; None if it has no inside."""
     if not isinstance(ring, list):
         raise SourceError(f"{where} has a ring that is no list of positions")
     for position in ring:
@@ -215,7 +215,7 @@ def place_areas(
     key: str | None = None,
     values: Sequence[str] = (),
 ) -> AreaMap:
-    """The areas with the codes of `labels`, or of the released `values`, matched by the property `key`.
+    """Gives the areas with the codes of `labels`, or of the released `values`, matched by the property `key`.
 
     Without a key, the property is taken that matches most labels. Areas of one name are joined. Names match
     if they are the same but for capitals and spaces. That no name matches at all is refused.
@@ -267,7 +267,7 @@ def place_areas(
 
 
 def count_matches(geography: Geography, labels: Sequence[str]) -> int:
-    """How many of `labels` some property of the areas holds, by the one that holds most."""
+    """Returns how many of `labels` some property of the areas holds, by the one that holds most."""
     known = set(map(_fold, labels))
     found: dict[str, set[str]] = {}
     for area in geography.areas:
@@ -278,7 +278,7 @@ def count_matches(geography: Geography, labels: Sequence[str]) -> int:
 
 
 def _choose_key(geography: Geography, labels: Sequence[str]) -> str:
-    """The property that has most labels for values; the first of the best."""
+    """Returns the property that has most labels for values; the first of the best."""
     known = set(map(_fold, labels))
     found: Counter[str] = Counter()
     for area in geography.areas:
@@ -298,14 +298,14 @@ def _fold(name: str) -> str:
 
 
 def _index_loosely(labels: Sequence[str]) -> dict[str, int]:
-    """Codes by labels without capitals and spaces, where these tell labels apart."""
+    """Returns codes by labels without capitals and spaces, where these tell labels apart."""
     folded = [_fold(label) for label in labels]
     seen = Counter(folded)
     return {name: code for code, name in enumerate(folded) if seen[name] == 1}
 
 
 def _pair_up(names: Sequence[str], others: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """Every name with the nearest of the others, if one is near; very many are not compared."""
+    """Returns every name with the nearest of the others, if one is near; very many are not compared."""
     folded = {_fold(other)[:_LONGEST]: other for other in others[:_MOST_COMPARED]}
     pairs: list[tuple[str, str | None]] = []
     for place, name in enumerate(names):

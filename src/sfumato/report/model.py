@@ -44,7 +44,7 @@ _KINDS = {
 
 
 def has_model(folder: Path | str) -> bool:
-    """Whether the release in `folder` is a model to predict with."""
+    """Returns whether the release in `folder` is a model to predict with."""
     opened = open_folder(folder, load=("model.json",))
     if "model.json" not in opened.files:
         return False
@@ -53,7 +53,7 @@ def has_model(folder: Path | str) -> bool:
 
 
 def build_model_report(folder: Path | str) -> bytes:
-    """The report on the model in `folder`: one HTML file, the same bytes for the same release.
+    """Returns the report on the model in `folder`: one HTML file, the same bytes for the same release.
 
     Privacy: it is made of the release alone, so it costs nothing.
     """
@@ -121,7 +121,7 @@ def _describe_regression(document: Record, columns: Mapping[str, Column], stated
 
 
 def _describe_network(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
-    """Every input with how far it alone moves predictions, while all others are unknown."""
+    """Returns every input with how far it alone moves predictions, while all others are unknown."""
     model = read_network(document, columns)
     reaches = []
     for name, column in columns.items():
@@ -194,7 +194,7 @@ def _describe_clusters(document: Record, columns: Mapping[str, Column], stated: 
 
 
 def _describe_term(term: Record) -> Record:
-    """A row of the table; and its place in the picture: what the whole range of an input changes."""
+    """Returns a row of the table; and its place in the picture: what the whole range of an input changes."""
     name, label = term["column"], term.get("label")
     shown = "(constant)" if name is None else name if label is None else f"{name}: {label}"
     point = None
@@ -207,7 +207,7 @@ def _describe_term(term: Record) -> Record:
 
 
 def _describe_shapes(model: AdditiveModel, columns: Mapping[str, Column]) -> list[Record]:
-    """Every shape with its picture, those that move predictions most first."""
+    """Returns every shape with its picture, those that move predictions most first."""
     several = len(model.scores) > 1
     found = []
     for place, score in enumerate(model.scores):
@@ -220,7 +220,7 @@ def _describe_shapes(model: AdditiveModel, columns: Mapping[str, Column]) -> lis
 
 
 def _describe_pair(model: AdditiveModel, shape: Shape, inputs: Sequence[Column], label: str) -> Record:
-    """The shape of two inputs: a picture with the values of the first from top to bottom."""
+    """Returns the shape of two inputs: a picture with the values of the first from top to bottom."""
     one, two = inputs
     effects = np.asarray(shape.scores.reshape(one.size, two.size) * float(model.unit), np.float64)
     name = f"{one.name} x {two.name}{label}"

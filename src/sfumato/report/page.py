@@ -35,7 +35,7 @@ def build_report(
     geography: Geography | None = None,
     key: str | None = None,
 ) -> bytes:
-    """The report on the release in `folder`: one HTML file, the same bytes for the same input.
+    """Returns the report on the release in `folder`: one HTML file, the same bytes for the same input.
 
     `ledger` adds all charges and what is left. `comparison` (one record, or a list of
     {"epsilon": ..., "comparison": ...}) and `maps` (exact counts as `read_true_counts` takes them) come
@@ -72,7 +72,7 @@ def find_axes(
 
 
 def place_on_map(geography: Geography, axes: Axes, *, key: str | None = None) -> AreaMap:
-    """The areas of the map, with the released labels that they stand for."""
+    """Returns the areas of the map, with the released labels that they stand for."""
     if axes.place is None:
         raise RecipeError(
             "the release has no described column of places to draw on a map; name it with --place"
@@ -106,7 +106,7 @@ def _build_page(given: ReportInput) -> bytes:
 
 
 def _describe_key(facts: Facts) -> dict[str, Any]:
-    """What the key figures are made of."""
+    """Returns what the key figures are made of."""
     noisy = [each for each in facts.measured if each.about != "choice"]
     halves = [each.half for each in noisy if matches(each, facts.best)]
     rarity = None if facts.total.is_pure else RARITIES[1]
@@ -133,7 +133,7 @@ def _name_kind(facts: Facts) -> str:
 def _read_comparisons(
     given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
 ) -> tuple[JudgedRelease, ...]:
-    """The comparisons that were given: one record, or one per epsilon; the best epsilon comes last."""
+    """Gives the comparisons that were given: one record, or one per epsilon; the best epsilon comes last."""
     if given is None:
         return ()
     if isinstance(given, Mapping):

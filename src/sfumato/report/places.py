@@ -87,7 +87,7 @@ def describe_places(given: ReportInput) -> Record | None:
 
 
 def draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
-    """Every one of `maps` drawn, with what its key has to tell."""
+    """Returns every one of `maps` drawn, with what its key has to tell."""
     return [
         {
             "name": name,
@@ -132,7 +132,7 @@ def _describe_over_time(
 
 
 def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Map]:
-    """The release alone, or the release, the truth and the difference."""
+    """Returns the release alone, or the release, the truth and the difference."""
     limit = _limit(values, truth)
     if truth is None:
         return [("Release", values, limit, False)]
@@ -145,7 +145,7 @@ def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | 
 
 
 def _limit(*arrays: NDArray[np.float64] | None) -> float:
-    """A round number that all but the very largest values stay below."""
+    """Returns a round number that all but the very largest values stay below."""
     tops = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
     return round_limit(float(max(tops, default=1.0)))
 
@@ -212,7 +212,7 @@ class _Artist:
         self.known = self.codes >= 0
 
     def label(self, name: str) -> str:
-        """What a whole map is called."""
+        """Returns what a whole map is called."""
         return f"map of {self.place.name}: {clip_text(name, 40)}"
 
     def shade(
@@ -239,7 +239,7 @@ class _Artist:
         halves: NDArray[np.float64] | None,
         limit: float,
     ) -> Record:
-        """A map that tells the value of every area."""
+        """Returns a map that tells the value of every area."""
         said = []
         for area, code in zip(self.areas.names, self.areas.codes, strict=True):
             shown = "not in the release"
@@ -253,7 +253,7 @@ class _Artist:
         return {"key": key, "name": name, "drawing": drawing, "limit": limit}
 
     def compare(self, given: Map) -> Record:
-        """A map of the truth, or of what the release has more than it."""
+        """Returns a map of the truth, or of what the release has more than it."""
         name, values, limit, middle = given
         show = signed if middle else short
         said = [
@@ -293,7 +293,7 @@ def _describe_series(
 
 
 def _find_kind(facts: Facts, axes: Axes) -> Field | None:
-    """The first further column of listed values."""
+    """Returns the first further column of listed values."""
     others = [field for field in facts.shown if field not in (axes.place, axes.time)]
     return next(
         (field for field in others if field.kind == "values" and 2 <= field.size <= _LARGEST_KIND), None

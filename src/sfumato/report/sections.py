@@ -47,7 +47,7 @@ _OWN = "this release"
 
 
 def describe_total(facts: Facts) -> Record:
-    """The privacy total as texts: epsilon, the delta that goes with it unless it is pure, and both."""
+    """Gives the privacy total as texts: epsilon, the delta that goes with it unless it is pure, and both."""
     total = facts.total
     if total.epsilon is not None:
         epsilon = f"ε = {amount(total.epsilon)}"
@@ -123,7 +123,7 @@ def _describe_card(given: ReportInput, field: Field) -> Record:
 
 
 def _privacy(given: ReportInput) -> Record:
-    """The guarantee with its parameters, and the posterior against the prior."""
+    """Returns the guarantee with its parameters, and the posterior against the prior."""
     facts, total = given.facts, given.facts.total
     readings = [float(each) for each in total.at_delta.values() if _is_number(each)]
     rarity = None if total.is_pure else RARITIES[1]
@@ -160,7 +160,7 @@ def _curve(total: Total, rarity: Fraction | None, class_: str = "curve") -> char
 
 
 def _ledger(given: ReportInput) -> Record:
-    """What the certificate says of the charge, and what the ledger says of all of them."""
+    """Returns what the certificate says of the charge, and what the ledger says of all of them."""
     entry = dict(given.facts.certificate.get("ledger") or {})
     if entry:
         entry = {
@@ -230,7 +230,7 @@ def _accuracy(given: ReportInput) -> Record:
 
 
 def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measured:
-    """The measurement to draw: cells at the best epsilon, of the places if they were measured alone."""
+    """Gives the measurement to draw: cells at the best epsilon, of the places if they were measured alone."""
     mine = [each for each in measured if matches(each, given.facts.best)] or measured
     plain = [each for each in mine if each.is_plain] or mine
     place = given.axes.place
@@ -241,7 +241,7 @@ def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measure
 
 
 def _group(each: Measured) -> tuple[str, int, str, float]:
-    """What is described in one line; the exact deviation keeps different epsilons apart, too."""
+    """Returns what is described in one line; the exact deviation keeps different epsilons apart, too."""
     return each.epsilon or "", len(each.columns), each.about, each.deviation
 
 
@@ -262,7 +262,7 @@ def _describe_group(members: list[Measured]) -> Record:
 def _find_largest(
     facts: Facts, chosen: Measured, measured: list[Measured]
 ) -> tuple[list[charts.Point], list[str]]:
-    """The largest values of `chosen`, beside those of the same cells at up to two other epsilons."""
+    """Returns the largest values of `chosen`, beside those of the same cells at up to two other epsilons."""
     series = [chosen]
     for each in sorted(measured, key=lambda each: each.deviation) if chosen.is_plain else ():
         known = {one.epsilon for one in series}
@@ -281,7 +281,7 @@ def _find_largest(
 
 
 def _label_cell(facts: Facts, measured: Measured, cell: int) -> str:
-    """What the cell of a measurement stands for: the label of every column, in their order."""
+    """Returns what the cell of a measurement stands for: the label of every column, in their order."""
     labels: list[str] = []
     number = cell
     for name in reversed(measured.columns):
@@ -327,7 +327,7 @@ def _marginals(given: ReportInput) -> Record:
 
 
 def _truth(given: ReportInput) -> Record | None:
-    """What only the truth can tell, in full for the largest epsilon; None without the truth."""
+    """Returns what only the truth can tell, in full for the largest epsilon; None without the truth."""
     cells = describe_cells(given.facts, given.true)
     if not given.comparisons:
         return None if cells is None else {"cells": cells, "alone": True}
@@ -415,7 +415,7 @@ def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
 
 
 def _public(given: ReportInput) -> Record:
-    """What anybody may know, and what is outside of the guarantee."""
+    """Returns what anybody may know, and what is outside of the guarantee."""
     facts = given.facts
     return {
         "drafted": [field.name for field in facts.fields if field.drafted],
@@ -492,7 +492,7 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
 
 
 def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
-    """How many pairs of columns were measured together; None if that were all, none or not known."""
+    """Returns how many pairs of columns were measured together; None if that were all, none or not known."""
     names = [field.name for field in facts.shown[:200]]
     measured = [set(each.columns) for each in mine if each.about != "choice"]
     pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
@@ -501,7 +501,7 @@ def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
 
 
 def _dictionary(given: ReportInput) -> Record:
-    """Every released column with its domain."""
+    """Returns every released column with its domain."""
     facts = given.facts
     most, labels = (40, 3) if given.terse else (200, 12)
     fields = facts.fields[:most]
@@ -566,7 +566,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = 
 
 
 def _same(key: str, delta: str) -> bool:
-    """Whether `key` is the delta that the plan states."""
+    """Returns whether `key` is the delta that the plan states."""
     try:
         return abs(float(key) - float(delta)) <= 1e-9 * float(delta)
     except ValueError:
@@ -586,5 +586,5 @@ def _is_number(text: str) -> bool:
 
 
 def _show_time(text: object) -> str:
-    """An entry's time to the second, as it is recorded."""
+    """Returns an entry's time to the second, as it is recorded."""
     return str(text).partition(".")[0].partition("+")[0].replace("T", " ") + " UTC" if text else NONE

@@ -36,7 +36,7 @@ class TrueCounts:
     cells: tuple[tuple[Field, ...], NDArray[np.float64]] | None = None
 
     def count(self, fields: Sequence[Field]) -> NDArray[np.float64] | None:
-        """The exact counts of every combination of `fields`, if the cells tell them."""
+        """Returns the exact counts of every combination of `fields`, if the cells tell them."""
         if self.cells is None or not set(fields) <= set(self.cells[0]):
             return None
         known, counts = self.cells
@@ -50,7 +50,7 @@ NO_TRUTH = TrueCounts()
 
 
 def choose_cells(facts: Facts, axes: Axes) -> tuple[Field, ...]:
-    """The columns that are compared cell by cell: all of a table of counts, else place and time."""
+    """Returns the columns that are compared cell by cell: all of a table of counts, else place and time."""
     shown = facts.shown
     if facts.weight is not None and math.prod(each.size for each in shown) <= _MOST_CELLS:
         return shown
@@ -59,7 +59,7 @@ def choose_cells(facts: Facts, axes: Axes) -> tuple[Field, ...]:
 
 
 def read_true_counts(given: Mapping[str, Any] | None, facts: Facts, axes: Axes) -> TrueCounts:
-    """The counts of a plain record, laid out as the release is.
+    """Returns the counts of a plain record, laid out as the release is.
 
     `truth` is by place and time (places alone without a time), `columns` has a list for each of some columns,
     `cells` names columns and has a flat list of their combinations. Each may be missing.

@@ -15,7 +15,7 @@ _MINUTE = 60.0
 
 
 def next_reply(elapsed: float, *, first: float) -> float:
-    """The first reply time, in seconds from the beginning, that is not before `elapsed`.
+    """Returns the first reply time, in seconds from the beginning, that is not before `elapsed`.
 
     >>> [round(next_reply(seconds, first=0.05), 3) for seconds in (0.0, 0.05, 0.06, 0.1, 5.0)]
     [0.05, 0.05, 0.071, 0.1, 6.4]
@@ -27,7 +27,7 @@ def next_reply(elapsed: float, *, first: float) -> float:
 
 
 def recent_times(times: dict[str, deque[float]], name: str) -> deque[float]:
-    """The times of the last minute under `name`; names without any are forgotten."""
+    """Returns the times of the last minute under `name`; names without any are forgotten."""
     now = time.monotonic()
     if len(times) > 10_000:
         for other in [key for key, each in times.items() if not each or each[-1] < now - _MINUTE]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def describe_tables(curator: Curator) -> list[dict[str, Any]]:
-    """The tables of a project: public facts of its file, and names and kinds of stored columns."""
+    """Returns the tables of a project: public facts of its file, and names and kinds of stored columns."""
     found = []
     for name, table in curator.project.tables.items():
         spec = table_spec(table, tuple(table.columns))
@@ -40,7 +40,7 @@ def describe_tables(curator: Curator) -> list[dict[str, Any]]:
 
 
 def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
-    """The charges of `person`, or of everybody for None, the newest first."""
+    """Returns the charges of `person`, or of everybody for None, the newest first."""
     report = curator.budget()
     answered = {entry.description["charge"] for entry in report.entries if entry.kind == "answer"}
     return [
@@ -51,7 +51,7 @@ def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
 
 
 def list_users(state: State, curator: Curator) -> list[dict[str, Any]]:
-    """Everybody whom `state` knows; those with a share with what they spent of it and what is left."""
+    """Gives everybody whom `state` knows; those with a share with what they spent of it and what is left."""
     found = []
     for user in state.users():
         share = curator.share(user.name)
@@ -62,7 +62,7 @@ def list_users(state: State, curator: Curator) -> list[dict[str, Any]]:
 
 
 def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
-    """What an answer cost, what is `left` to who asked, and how to read it, in sentences."""
+    """Returns what an answer cost, what is `left` to who asked, and how to read it, in sentences."""
     if answer.explanation is not None or answer.public:
         return ()
     if answer.repeated:

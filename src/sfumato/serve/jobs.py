@@ -81,11 +81,11 @@ class Jobs:
         return self._curator.check(file.recipe, epsilon=file.epsilons, delta=file.delta)
 
     def price(self, check: Check, delta: Fraction) -> Fraction | None:
-        """The epsilon that a release would cost now."""
+        """Returns the epsilon that a release would cost now."""
         return Fraction(0) if check.answered or check.begun else read_epsilon(check.plan.costs, delta)
 
     def add(self, person: str, name: str, recipe: str, *, status: str) -> int:
-        """The number of a new job; it waits, for its turn or for an approval."""
+        """Returns the number of a new job; it waits, for its turn or for an approval."""
         begun = [each for each in self._state.jobs() if each["status"] in ("waiting", "running", "approval")]
         if sum(each["person"] == person for each in begun) >= _MOST_BEGUN:
             raise TooManyRequests(f"{_MOST_BEGUN} of your releases are waiting; ask again when some are done")
@@ -121,14 +121,14 @@ class Jobs:
             await asyncio.sleep(_RENEW_SECONDS)
 
     def find(self, number: int) -> dict[str, Any]:
-        """One job as it shows."""
+        """Returns one job as it shows."""
         for record in self._state.jobs():
             if record["number"] == number:
                 return record
         raise ReleaseError(f"there is no job {number}")
 
     async def watch(self, number: int) -> AsyncIterator[dict[str, Any]]:
-        """A job as it shows, again whenever that changes, until it is done."""
+        """Yields a job as it shows, again whenever that changes, until it is done."""
         last: dict[str, Any] | None = None
         while True:
             changed = self._changed
@@ -154,7 +154,7 @@ class Jobs:
             self._state.renew_claims(waiting, self._server, seconds=0)
 
     def folders(self) -> dict[str, Path]:
-        """The releases that are there, by name: made by jobs, or written beside the project file."""
+        """Returns the releases that are there, by name: made by jobs, or written beside the project file."""
         # One that has just been written shows when its job does.
         jobs = self._state.jobs()
         hidden = {self._folder / job["name"] for job in jobs if job["status"] in ("waiting", "running")}
@@ -168,14 +168,14 @@ class Jobs:
         return found
 
     def folder(self, name: str) -> Path:
-        """The folder of the release `name`."""
+        """Returns the folder of the release `name`."""
         found = self.folders().get(name)
         if found is None:
             raise ReleaseError(f"there is no release {name[:60]!r}")
         return found
 
     def describe(self) -> list[dict[str, Any]]:
-        """What is released: for each its table, its recipe, its cost and its files."""
+        """Returns what is released: for each its table, its recipe, its cost and its files."""
         described = []
         for name, path in self.folders().items():
             try:
@@ -197,7 +197,7 @@ class Jobs:
         return described
 
     def file(self, name: str, file: str) -> Path:
-        """The path of one file of a release."""
+        """Returns the path of one file of a release."""
         folder = self.folder(name)
         path = folder / file
         # Whatever else somebody has put into the folder, the truth to compare with, say, is not released.
@@ -206,7 +206,7 @@ class Jobs:
         return path
 
     def report(self, name: str) -> bytes:
-        """The report on a release: one page of HTML."""
+        """Returns the report on a release: one page of HTML."""
         from sfumato.report.model import build_model_report, has_model
         from sfumato.report.page import build_report
 
@@ -214,7 +214,7 @@ class Jobs:
         return build_model_report(folder) if has_model(folder) else build_report(folder)
 
     def predict(self, name: str, rows: str) -> pa.Table:
-        """What a released model expects of new rows, given as CSV with a header; it costs nothing."""
+        """Returns what a released model expects of new rows, given as CSV with a header; it costs nothing."""
         from sfumato.learn import open_model
         from sfumato.learn.model import to_columns
         from sfumato.tables.read import read_table
@@ -229,7 +229,7 @@ class Jobs:
                 raise RecipeError(str(error)) from None  # of what was sent, not of a table that is kept
 
     def ask(self, name: str, text: str) -> pa.Table:
-        """The answer of a released model, which is public: it costs nothing."""
+        """Returns the answer of a released model, which is public: it costs nothing."""
         from sfumato.release.ask import open_model
 
         return open_model(self.folder(name)).sql(text).table
@@ -295,7 +295,7 @@ class Jobs:
             job.status, job.message = "failed", f"stopped by {type(error).__name__}; the log has more"
 
     def _read(self, recipe: str, *, files: bool) -> RecipeFile:
-        """The recipe in a text; with `files` it may name public ones, in the project's folder."""
+        """Returns the recipe in a text; with `files` it may name public ones, in the project's folder."""
         if len(recipe) > _LONGEST_RECIPE:
             raise RecipeError(f"a recipe has at most {_LONGEST_RECIPE:,} characters")
         try:
@@ -321,5 +321,5 @@ def _read_certificate(folder: Path) -> Mapping[str, Any]:
 
 
 def _list_files(certificate: Mapping[str, Any]) -> list[str]:
-    """The files of a release: its certificate, and those that it names."""
+    """Returns the files of a release: its certificate, and those that it names."""
     return sorted(["certificate.json", *certificate["files"]])

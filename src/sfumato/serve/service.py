@@ -136,15 +136,15 @@ class Service:
     # Who asks
 
     def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
-        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        """Gives the person called `name`; if `proven` is given, only while it still proves their password."""
         return self.state.find_user(name, proven=proven)
 
     def find_verifier(self, name: str) -> Verifier:
-        """What proves a person's password; one that nothing fits for names that are not known."""
+        """Returns what proves a person's password; one that nothing fits for names that are not known."""
         return self.state.find_verifier(name)
 
     def may_log_in(self, name: str, *, origin: str) -> bool:
-        """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
+        """Returns whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
         return len(recent_times(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
 
     def note_login(self, name: str, *, origin: str, known: bool) -> None:
@@ -165,7 +165,7 @@ class Service:
             self.note(event, name, outcome="refused")
 
     def check_password(self, name: str, password: str, *, origin: str) -> User | None:
-        """The person, if the password is theirs; takes as long for a name that is not known."""
+        """Returns the person, if the password is theirs; takes as long for a name that is not known."""
         if not self.may_log_in(name, origin=origin):
             raise TooManyRequests("too many wrong passwords for this name; wait a minute")
         known = self.find_verifier(name).fits(password)
@@ -173,7 +173,7 @@ class Service:
         return self.find_user(name) if known else None
 
     def check_token(self, token: str) -> User | None:
-        """Whose token it is."""
+        """Returns whose token it is."""
         user = self.state.find_token(token)
         if user is None:
             self._note_refusal("token")
@@ -199,7 +199,7 @@ class Service:
         return secret
 
     def enter_by_link(self, link: str) -> str | None:
-        """The secret of the session that a link opens, once."""
+        """Returns the secret of the session that a link opens, once."""
         name, proven, ends = self._links.pop(hashlib.sha256(link.encode()).digest(), ("", None, 0.0))
         user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
         if user is None:
@@ -209,11 +209,11 @@ class Service:
         return self.open_session(user)
 
     def open_session(self, user: User) -> str:
-        """The secret of a new session of a browser."""
+        """Returns the secret of a new session of a browser."""
         return self.state.open_session(user.name)
 
     def find_session(self, secret: str) -> tuple[User, str] | None:
-        """Whose session it is, and what its forms must carry."""
+        """Returns whose session it is, and what its forms must carry."""
         return self.state.find_session(secret)
 
     def close_session(self, secret: str) -> None:
@@ -231,7 +231,7 @@ class Service:
         parameter_types: Sequence[pa.DataType | None] = (),
         intervals: bool = True,
     ) -> Description:
-        """Names and types of an answer's columns; reads nothing and spends nothing."""
+        """Returns names and types of an answer's columns; reads nothing and spends nothing."""
         self.admit(user, "describe")
         return await self.run(
             user,
@@ -243,7 +243,7 @@ class Service:
     async def explain(
         self, user: User, text: str, *, epsilon: object = None, parameters: Sequence[object] = ()
     ) -> dict[str, Any]:
-        """What a statement would cost and err, and whether it is paid for already; spends nothing."""
+        """Returns what a statement would cost and err, and whether it is paid for already; spends nothing."""
         self.admit(user, "explain")
         return await self.run(user, lambda: self._explain(user, text, epsilon, tuple(parameters)))
 
@@ -257,7 +257,7 @@ class Service:
         parameters: Sequence[object] = (),
         intervals: bool = True,
     ) -> Reply:
-        """The answer to a statement, charged to the person who asks.
+        """Returns the answer to a statement, charged to the person who asks.
 
         `epsilon` is the price of a plain SELECT that reads records, `at_most` the most that may be charged,
         `parameters` are bound to $1, $2 and so on. Without `intervals` it has no columns for their ends.
@@ -309,26 +309,26 @@ class Service:
         return await self.run(user, lambda: describe_tables(self.curator))
 
     async def history(self, user: User) -> list[dict[str, Any]]:
-        """The charges of a person, or of everybody for a steward, the newest first."""
+        """Returns the charges of a person, or of everybody for a steward, the newest first."""
         self.admit(user, "history")
         mine = None if user.role == "steward" else user.name
         return await self.run(user, lambda: list_charges(self.curator, mine))
 
     async def ledger(self, user: User) -> list[dict[str, Any]]:
-        """All charges, the newest first."""
+        """Returns all charges, the newest first."""
         self.admit(user, "ledger")
         return await self.run(user, lambda: list_charges(self.curator, None))
 
     # Releases
 
     async def check(self, user: User, recipe: str) -> dict[str, Any]:
-        """What a release of `recipe`, the text of its file, would ask, cost and err."""
+        """Returns what a release of `recipe`, the text of its file, would ask, cost and err."""
         self.admit(user, "check")
         trusted = user.role == "steward"
         return (await self.run(user, lambda: self._jobs.check(recipe, files=trusted), long=True)).to_record()
 
     async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
-        """The job that makes the release `name`; what costs too much for one person alone waits."""
+        """Returns the job that makes the release `name`; what costs too much for one person alone waits."""
         self.admit(user, "release")
         trusted, above = user.role == "steward", self.settings.approve_above
 
@@ -362,41 +362,41 @@ class Service:
         self._jobs.resume()
 
     async def jobs(self, user: User) -> list[dict[str, Any]]:
-        """The jobs of a person, or of everybody for a steward."""
+        """Returns the jobs of a person, or of everybody for a steward."""
         self.admit(user, "jobs")
         found = await self.run(user, self.state.jobs)
         return [job for job in found if user.role == "steward" or job["person"] == user.name]
 
     async def job(self, user: User, number: int) -> dict[str, Any]:
-        """One job."""
+        """Returns one job."""
         for job in await self.jobs(user):
             if job["number"] == number:
                 return job
         raise ReleaseError(f"there is no job {number}")
 
     async def watch_job(self, user: User, number: int) -> AsyncIterator[dict[str, Any]]:
-        """One job, again whenever it changes, until it is done."""
+        """Yields one job, again whenever it changes, until it is done."""
         await self.job(user, number)
         async for job in self._jobs.watch(number):
             yield job
 
     async def releases(self, user: User) -> list[dict[str, Any]]:
-        """What is released: for each its table, its recipe, its cost and its files."""
+        """Returns what is released: for each its table, its recipe, its cost and its files."""
         self.admit(user, "releases")
         return await self.run(user, self._jobs.describe)
 
     async def release_file(self, user: User, name: str, file: str) -> Path:
-        """The path of one file of a release."""
+        """Returns the path of one file of a release."""
         self.admit(user, "releases")
         return await self.run(user, lambda: self._jobs.file(name, file))
 
     async def report_page(self, user: User, name: str) -> bytes:
-        """The report on a release: one page of HTML."""
+        """Returns the report on a release: one page of HTML."""
         self.admit(user, "releases")
         return await self.run(user, lambda: self._jobs.report(name), long=True)
 
     async def ask_release(self, user: User, name: str, text: str) -> pa.Table:
-        """The answer of a released model, which is public: it costs nothing."""
+        """Returns the answer of a released model, which is public: it costs nothing."""
         self.admit(user, "ask a release")
         return await self.run(user, lambda: self._jobs.ask(name, text), long=True)
 
@@ -415,7 +415,7 @@ class Service:
     async def add_user(
         self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
     ) -> str:
-        """A new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
+        """Returns a new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
         self.admit(user, "users")
         token = await self.run(user, lambda: add_user(self.state, self.curator, name, role, share, password))
         self.note("add user", user.name, about=name, role=role)
@@ -430,7 +430,7 @@ class Service:
         self.note("remove user", user.name, about=name)
 
     async def new_token(self, user: User, name: str) -> str:
-        """A token in place of the one that a person had; everybody may renew their own."""
+        """Returns a token in place of the one that a person had; everybody may renew their own."""
         if name != user.name:
             self.admit(user, "users")
         token = await self.run(user, lambda: self.state.new_token(name))
@@ -451,7 +451,7 @@ class Service:
         self.note("share", user.name, about=name, before=before, after=after)
 
     async def approvals(self, user: User) -> list[dict[str, Any]]:
-        """What waits for a steward and what was decided, the newest first; others see their own."""
+        """Returns what waits for a steward and what was decided, the newest first; others see their own."""
         self.admit(user, "history")
         found = await self.run(user, self.state.approvals)
         return [each for each in found if user.role == "steward" or each["person"] == user.name]
@@ -505,7 +505,7 @@ class Service:
             raise self._hide(error) from None
 
     def _hide(self, error: SourceError) -> SourceError:
-        """The error without the place of a source, which is for the log."""
+        """Returns the error without the place of a source, which is for the log."""
         if isinstance(error, ChargeKept):
             return ChargeKept(_KEPT)
         self.note("error", "", kind="SourceError", text=str(error))
@@ -516,11 +516,11 @@ class Service:
         self._log({"event": event, "person": person, **CALLER.get(), **facts})
 
     def metrics(self) -> dict[str, float]:
-        """Counts of what happened since the start, and how much is going on."""
+        """Returns counts of what happened since the start, and how much is going on."""
         return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
 
     async def is_ready(self) -> bool:
-        """Whether people, ledger and every table can be read; where not, the log names what."""
+        """Returns whether people, ledger and every table can be read; where not, the log names what."""
 
         def look() -> None:
             self.state.find_user("")

@@ -56,7 +56,7 @@ class Settings:
 
 
 def read_settings(project: Project, **given: object) -> Settings:
-    """The settings of `project`; what is `given` on the command line and not None takes their place.
+    """Returns the settings of `project`; what is `given` on the command line and not None takes their place.
 
     >>> from sfumato.core.facts.project import parse_project
     >>> document = {"budget": {"epsilon": 1}, "tables": {"t": {"source": "t.csv", "unit": "row"}}}
@@ -81,7 +81,7 @@ def read_settings(project: Project, **given: object) -> Settings:
 
 
 def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
-    """What encrypts connections, from the files that the settings name; None if there are none."""
+    """Returns what encrypts connections, from the files that the settings name; None if there are none."""
     if settings.certificate is None or settings.key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

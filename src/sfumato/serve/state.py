@@ -70,13 +70,13 @@ class Verifier:
     server_key: bytes
 
     def fits(self, password: str) -> bool:
-        """Whether `password` is the one that this was made from."""
+        """Returns whether `password` is the one that this was made from."""
         other = make_verifier(password, salt=self.salt, iterations=self.iterations)
         return hmac.compare_digest(other.stored_key, self.stored_key)
 
 
 def make_verifier(password: str, *, salt: bytes | None = None, iterations: int = ITERATIONS) -> Verifier:
-    """The verifier of `password`, with a new salt unless one is given.
+    """Returns the verifier of `password`, with a new salt unless one is given.
 
     >>> make_verifier("secret").fits("secret"), make_verifier("secret").fits("Secret")
     (True, False)
@@ -104,7 +104,7 @@ class State:
         path.chmod(0o600)
 
     def add_user(self, name: str, role: Role, *, password: str | None = None) -> str:
-        """A new person's token; without a `password` the token is also that."""
+        """Returns a new person's token; without a `password` the token is also that."""
         if not _NAME.fullmatch(name):
             raise AccessDenied(
                 "a name begins with a letter and has letters, digits and _ . @ - only, 63 at most"
@@ -157,7 +157,7 @@ class State:
             ]
 
     def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
-        """The person called `name`; if `proven` is given, only while it still proves their password."""
+        """Gives the person called `name`; if `proven` is given, only while it still proves their password."""
         with self._open() as connection:
             found = connection.execute("SELECT role, verifier FROM people WHERE name = ?", (name,)).fetchone()
         if found is None or proven not in (None, _unpack(found[1])):
@@ -165,7 +165,7 @@ class State:
         return User(name=name, role=found[0])
 
     def find_token(self, token: str) -> User | None:
-        """Whose token it is."""
+        """Returns whose token it is."""
         with self._open() as connection:
             query = "SELECT name, role FROM people WHERE token = ?"
             found = connection.execute(query, (_digest(token),)).fetchone()
@@ -187,7 +187,7 @@ class State:
         )
 
     def open_session(self, name: str) -> str:
-        """The secret of a new session of a browser; it ends after half a day."""
+        """Returns the secret of a new session of a browser; it ends after half a day."""
         secret = secrets.token_urlsafe(32)
         with self._open() as connection:
             now = time.time()
@@ -197,7 +197,7 @@ class State:
         return secret
 
     def find_session(self, secret: str) -> tuple[User, str] | None:
-        """Whose session it is, and what its forms must carry against requests from other sites."""
+        """Returns whose session it is, and what its forms must carry against requests from other sites."""
         query = "SELECT person, csrf FROM sessions WHERE digest = ? AND ends_at > ?"
         with self._open() as connection:
             found = connection.execute(query, (_digest(secret), time.time())).fetchone()
@@ -210,7 +210,7 @@ class State:
             connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
 
     def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
-        """The number of the request for what `digest` names; the same while it waits."""
+        """Returns the number of the request for what `digest` names; the same while it waits."""
         with self._open() as connection:
             waits = connection.execute(
                 "SELECT number FROM approvals WHERE person = ? AND digest = ? AND status = 'waiting'",
@@ -225,7 +225,7 @@ class State:
             return int(inserted.lastrowid or 0)
 
     def use_approval(self, person: str, digest: str) -> str | None:
-        """The epsilon up to which a steward approved it, once: an approval pays for one purchase."""
+        """Returns the epsilon up to which a steward approved it, once: an approval pays for one purchase."""
         query = (
             "UPDATE approvals SET status = 'used' WHERE number = (SELECT min(number) FROM approvals WHERE"
             " person = ? AND digest = ? AND status = 'approved') RETURNING epsilon"
@@ -244,7 +244,7 @@ class State:
             connection.execute(query, (person, digest))
 
     def decide(self, number: int, *, approve: bool, decided_by: str) -> dict[str, Any]:
-        """The request, now approved or refused."""
+        """Returns the request, now approved or refused."""
         status = "approved" if approve else "refused"
         with self._open() as connection:
             found = connection.execute(
@@ -259,12 +259,12 @@ class State:
         )
 
     def approvals(self) -> list[dict[str, Any]]:
-        """All requests, the newest first."""
+        """Returns all requests, the newest first."""
         names = ("number", "person", "kind", "subject", "epsilon", "status", "decided_by", "asked_at")
         return self._records("approvals", names, "ORDER BY number DESC")
 
     def add_job(self, person: str, *, name: str, recipe: str, status: str) -> int:
-        """The number of a new job that will publish `name`."""
+        """Returns the number of a new job that will publish `name`."""
         with self._open() as connection:
             try:
                 inserted = connection.execute(
@@ -276,7 +276,7 @@ class State:
             return int(inserted.lastrowid or 0)
 
     def claim_job(self, number: int, server: str, *, seconds: float) -> tuple[str, str, str] | None:
-        """Who asked for a job, its name and its recipe; None if it is done or is another server's.
+        """Returns who asked for a job, its name and its recipe; None if it is done or is another server's.
 
         A server that stops renewing what it claimed loses it after so many seconds.
         """
@@ -321,7 +321,7 @@ class State:
                 )
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, the newest first."""
+        """Returns all jobs, the newest first."""
         names = ("number", "person", "name", "recipe", "status", "stages", "message", "asked_at")
         found = self._records("jobs", names, "ORDER BY number DESC")
         return [job | {"stages": json.loads(job["stages"])} for job in found]
@@ -350,7 +350,7 @@ class State:
 def add_user(
     state: State, curator: Curator, name: str, role: str, share: object, password: str | None
 ) -> str:
-    """A new person's token, with their share entered in the ledger.
+    """Returns a new person's token, with their share entered in the ledger.
 
     `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
     analyst needs; without a `password` the token is also that.

@@ -56,7 +56,7 @@ class ServerEngine(PortableEngine):
     @contextmanager
     @abstractmethod
     def _describe(self, table: Table) -> Iterator[tuple[str, Mapping[str, Stored]]]:
-        """How errors call the source of a table, and its stored columns, from public facts alone."""
+        """Yields how errors call the source of a table, and its stored columns, from public facts alone."""
         yield "", {}
 
     @abstractmethod
@@ -72,16 +72,16 @@ class ServerEngine(PortableEngine):
             self._check_encoding(table, columns, stored)
 
     def describe(self, table: Table) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name, from the catalogue alone."""
+        """Returns the kinds of the stored columns that a query may name, from the catalogue alone."""
         with self._describe(table) as (where, stored):
             return describe_columns(table, stored, where=where)
 
     @abstractmethod
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
-        """The wanted columns of a table for statements; they are read when asked for."""
+        """Returns the wanted columns of a table for statements; they are read when asked for."""
 
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """The plan as the server runs it, None if its columns are fetched; public facts decide."""
+        """Returns the plan as the server runs it, None if its columns are fetched; public facts decide."""
         return None
 
     def aggregate(
@@ -125,7 +125,7 @@ class ServerEngine(PortableEngine):
 
 
 def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
-    """The sparse counts of many marginals: the place m of a marginal, a cell, and its count n.
+    """Returns the sparse counts of many marginals: the place m of a marginal, a cell, and its count n.
 
     `encoded` has the columns `all_columns(marginals)`. The bounded records are read once for every few
     hundred marginals. Cells without records have no row.
@@ -141,7 +141,7 @@ def collect_cells(
     occupied: tuple[tuple[str, ...], ...],
     parts: Iterable[Iterable[NDArray[np.int64]]],
 ) -> tuple[TrueCounts, ...]:
-    """The counts of `marginals` over all their cells, then those of `occupied` where records are.
+    """Returns the counts of `marginals` over all their cells, then those of `occupied` where records are.
 
     Each part has the places of marginals, cells of them, and the counts there; no cell is in two parts.
     """
@@ -217,7 +217,7 @@ def _count_chunk(
 
 
 def wanted_columns(stored: Mapping[str, Stored], wanted: frozenset[str], unit: str | None) -> list[str]:
-    """The stored columns among those that are `wanted`, and `unit`, the one that names individuals."""
+    """Gives the stored columns among those that are `wanted`, and `unit`, the one that names individuals."""
     asked = {*wanted, unit}
     return [
         name

@@ -144,7 +144,7 @@ class PostgresStore:
         return f"PostgresStore({self.name!r})"
 
     def exists(self, *, timeout: float) -> bool:
-        """Whether the schema holds anything, a whole ledger or not."""
+        """Returns whether the schema holds anything, a whole ledger or not."""
         with self._connect(timeout=timeout) as connection:
             return self._has_relations(connection)
 
@@ -255,7 +255,7 @@ class PostgresStore:
         raise LedgerError(message)
 
     def _look_for(self, statement: str, sequence: int, digest: str, *, timeout: float) -> bool | None:
-        """Whether it is in the ledger for good, or None if the server does not tell in time."""
+        """Returns whether it is in the ledger for good, or None if the server does not tell in time."""
         import psycopg
 
         deadline = time.monotonic() + timeout
@@ -272,7 +272,7 @@ class PostgresStore:
 
     @contextmanager
     def _connect(self, *, timeout: float) -> Iterator[psycopg.Connection[Row]]:
-        """A connection, kept for others after the block; errors of the server in words."""
+        """Yields a connection, kept for others after the block; errors of the server in words."""
         try:
             import psycopg
         except ImportError:
@@ -364,7 +364,7 @@ class _Pool:
         self._inherited: list[list[psycopg.Connection[Row]]] = []
 
     def take(self) -> psycopg.Connection[Row] | None:
-        """A connection that still works, if one is idle."""
+        """Returns a connection that still works, if one is idle."""
         import psycopg
 
         with self._guard:
@@ -414,7 +414,7 @@ class PostgresSession(Session):
     written: tuple[str, int, str] | None = field(default=None, init=False)
 
     def run(self, statement: str, *values: object) -> list[Row]:
-        """The rows of one statement, which has a question mark for each of the values."""
+        """Returns the rows of one statement, which has a question mark for each of the values."""
         cursor = self.connection.execute(statement.replace("?", "%s"), values)
         return cursor.fetchall() if cursor.description is not None else []
 
@@ -431,7 +431,7 @@ class PostgresSession(Session):
 
 
 def locate_store(url: str) -> PostgresStore:
-    """The store that a URL names; refuses one that holds a password. Nothing is opened yet.
+    """Returns the store that a URL names; refuses one that holds a password. Nothing is opened yet.
 
     >>> locate_store("postgresql://ana@db.example.org:5433/privacy").name
     'postgresql://db.example.org:5433/privacy?schema=sfumato'
@@ -476,12 +476,12 @@ def _is_undone(error: psycopg.Error) -> bool:
 
 
 def _is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection has ended, by what the server or the client says."""
+    """Returns whether the connection has ended, by what the server or the client says."""
     return _find_remedy(error) == _LOST
 
 
 def _expected_layout() -> list[str]:
-    """The lines that `_LAYOUT` has for a ledger, sorted."""
+    """Returns the lines that `_LAYOUT` has for a ledger, sorted."""
     lines = []
     for table, columns in _TABLES.items():
         lines.append(f"relation {table} r p f f")

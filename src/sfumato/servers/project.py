@@ -43,7 +43,7 @@ class Servers:
         self._finding = Lock()
 
     def find(self, table: Table | PublicTable) -> ServerEngine | None:
-        """The engine of the server that has the table; None if it is in files."""
+        """Returns the engine of the server that has the table; None if it is in files."""
         place = find_place(table.source)
         if place == "file":
             return None
@@ -81,7 +81,7 @@ class FetchingEngine(StatementEngine):
             yield
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
-        """A keyed digest, as the engine of the table's place makes it."""
+        """Returns a keyed digest, as the engine of the table's place makes it."""
         server = self._servers.find(table)
         if server is None or isinstance(table, PublicTable):
             return super().version(table, secret=secret)
@@ -91,20 +91,20 @@ class FetchingEngine(StatementEngine):
         return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
 
     def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
-        """The packed files of a table, and of those that its references lead to."""
+        """Returns the packed files of a table, and of those that its references lead to."""
         tables = [table] if isinstance(table, PublicTable) else list_chain(table)
         files = [path for each in tables if not self._servers.find(each) for path in self._find(each).paths]
         return tuple(path for path in files if is_packed(path))
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name."""
+        """Returns the kinds of the stored columns that a query may name."""
         server = self._servers.find(table)
         if server is None or isinstance(table, PublicTable) or table.reference is not None:
             return super().describe(table)
         return server.describe(table)
 
     def wanted(self, table: Table, names: frozenset[str]) -> frozenset[str]:
-        """The columns that a server is asked for, stored or not."""
+        """Returns the columns that a server is asked for, stored or not."""
         described = {part for column in table.columns.values() for part in column.stored}
         return needed_columns(table, names, described) | names
 
@@ -159,13 +159,13 @@ class ProjectEngine:
     def count(
         self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        """The exact answer to every question, counted where the table is."""
+        """Returns the exact answer to every question, counted where the table is."""
         return (self._servers.find(table) or self.here).count(table, questions, progress=progress)
 
     def aggregate(
         self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
     ) -> TrueAggregates:
-        """The exact aggregates of a planned statement, made where its table is if the server can.
+        """Returns the exact aggregates of a planned statement, made where its table is if the server can.
 
         Privacy: docs/proofs/engines.md; individuals over their bound are bounded here, as for files.
         """
@@ -197,7 +197,7 @@ class ProjectEngine:
     def _push(
         self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]
     ) -> tuple[ServerEngine | None, Table | None, PushedPlan | None]:
-        """The server, the table and the plan as the server runs it, if there is one."""
+        """Returns the server, the table and the plan as the server runs it, if there is one."""
         named = [tables[name] for name in dict.fromkeys(plan.relation.tables)]
         if len(named) != 1 or isinstance(named[0], PublicTable) or named[0].reference is not None:
             return None, None, None
@@ -210,5 +210,8 @@ Engine = ProjectEngine
 
 
 def open_engine(folder: Path) -> Engine:
-    """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
+    """Returns the engine for the tables of a project in `folder`.
+
+    Nothing is opened before a table is read.
+    """
     return ProjectEngine(folder)

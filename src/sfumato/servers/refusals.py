@@ -21,7 +21,7 @@ _REFUSALS = (
 
 
 def describe_refusal(error: Exception) -> str:
-    """Why a server, whose driver raised `error`, let nobody in, and what to do about it."""
+    """Returns why a server, whose driver raised `error`, let nobody in, and what to do about it."""
     import psycopg
 
     if isinstance(error, psycopg.errors.ConnectionTimeout):

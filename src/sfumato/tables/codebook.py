@@ -44,7 +44,7 @@ _MOST_COLUMNS = 10_000
 
 
 def read_codebook(path: Path | str) -> dict[str, Known]:
-    """What the codebook at `path` says of each column: a JSON, CSV or SQL file.
+    """Returns what the codebook at `path` says of each column: a JSON, CSV or SQL file.
 
     A codebook must be public: what it lists is taken as known to everybody.
     """
@@ -92,7 +92,7 @@ def _read_json(text: str, origin: str) -> dict[str, Known]:
 
 
 def _read_entry(entry: object, origin: str, marks: tuple[str, ...]) -> Known | None:
-    """What one entry of a JSON codebook says."""
+    """Returns what one entry of a JSON codebook says."""
     if isinstance(entry, int) and not isinstance(entry, bool):
         return (
             Known(origin=origin, kind="integer", low=Fraction(0), high=Fraction(entry - 1)) if entry else None
@@ -159,7 +159,7 @@ def _read_csv(text: str, origin: str) -> dict[str, Known]:
 
 
 def _read_lines(rows: list[dict[str, str]], origin: str) -> Known:
-    """What the lines of one column say: one line with all, or one for each code."""
+    """Returns what the lines of one column say: one line with all, or one for each code."""
     facts: dict[str, str] = {}
     for row in rows:
         facts = {**row, **facts}
@@ -239,7 +239,7 @@ def _read_sql(text: str, origin: str) -> dict[str, Known]:
 
 
 def _read_check(condition: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - of sqlglot
-    """What a CHECK says of columns: lists, ranges, and comparisons with constants joined by AND."""
+    """Returns what a CHECK says of columns: lists, ranges, and comparisons with constants joined by AND."""
     from sqlglot import exp
 
     found: dict[str, dict[str, Any]] = {}
@@ -278,7 +278,7 @@ def _build(
     nullable: bool = True,
     identifier: bool = False,
 ) -> Known:
-    """The facts brought together: codes beside a range mark missing values, or widen it."""
+    """Returns the facts brought together: codes beside a range mark missing values, or widen it."""
     first, last = _read_end(low), _read_end(high)
     listed = tuple(dict.fromkeys(values))
     if isinstance(first, Fraction) and isinstance(last, Fraction):
@@ -320,7 +320,7 @@ def _read_end(value: object) -> Fraction | date | None:
 
 
 def find_kind(given: object) -> str | None:
-    """The kind of values that a type of any language names; None if it is not known.
+    """Returns the kind of values that a type of any language names; None if it is not known.
 
     >>> find_kind("VARCHAR(20)"), find_kind("Int32"), find_kind("datetime64[ns]"), find_kind("blob")
     ('text', 'integer', 'date', None)

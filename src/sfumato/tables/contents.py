@@ -19,7 +19,7 @@ _FORMULA = re.compile(r"'*(?:[=@\t\r\uff1d\uff20\uff0b\uff0d]|[+-](?![0-9.,%]*\Z
 
 
 def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bool = True) -> bytes:
-    """`table` as a Parquet file; `varied` names the whole-number columns whose values rarely repeat."""
+    """Gives `table` as a Parquet file; `varied` names the whole-number columns whose values rarely repeat."""
     sink = io.BytesIO()
     pq.write_table(
         table,
@@ -34,7 +34,7 @@ def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bo
 
 
 def guard_formulas(table: pa.Table) -> pa.Table:
-    """`table` with a single quote before every text and name that a spreadsheet would run as a formula.
+    """Gives `table` with a single quote before every text and name that a spreadsheet would run as a formula.
 
     Numbers stay as they are, and so does text that is a number with a sign, or a sign alone.
 
@@ -45,7 +45,7 @@ def guard_formulas(table: pa.Table) -> pa.Table:
 
 
 def restore_formulas(table: pa.Table) -> pa.Table:
-    """`table` as it was before `guard_formulas`."""
+    """Returns `table` as it was before `guard_formulas`."""
     return _change_words(table, lambda word: word[1:] if word[:1] == "'" and _FORMULA.match(word) else word)
 
 
@@ -69,7 +69,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 
 def table_to_csv(table: pa.Table, *, bare_names: bool = False) -> bytes:
-    """`table` as CSV with a header line, text quoted only if some of it must be.
+    """Returns `table` as CSV with a header line, text quoted only if some of it must be.
 
     With `bare_names`, a name is quoted only if it must be itself. Releases stay as they were written first.
     """

@@ -78,7 +78,7 @@ def draft_project(
     delta: str | None = None,
     rules: Sequence[str] = (),
 ) -> str:
-    """A project file for `source`, with a line for each of its columns, whose `kinds` are given.
+    """Returns a project file for `source`, with a line for each of its columns, whose `kinds` are given.
 
     What is `known` of a column is written with its origin, the rest is left to do. `unit` and `max_records`
     are the individual, `epsilon` and `delta` the budget. `rules` are lines that propose some.
@@ -131,12 +131,12 @@ def draft_project(
 
 
 def is_text_file(source: str) -> bool:
-    """Whether the source is a text file, whose columns are all text until they are described."""
+    """Returns whether the source is a text file, whose columns are all text until they are described."""
     return _TEXT_FILE.search(source) is not None
 
 
 def name_table(source: str) -> str:
-    """What a table is called by default.
+    """Returns what a table is called by default.
 
     >>> name_table("data/my calls.parquet")
     'my_calls'
@@ -238,7 +238,7 @@ def _describe_numbers(known: Known, kind: str) -> dict[str, Any]:
 
 
 def round_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-    """Round edges of about ten bins of equal width that hold all from `low` to `high`.
+    """Returns round edges of about ten bins of equal width that hold all from `low` to `high`.
 
     >>> [int(edge) for edge in round_edges(Fraction(3), Fraction(94))]
     [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
@@ -252,7 +252,7 @@ def round_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
 
 
 def write_inline(value: object) -> str:
-    """`value` as TOML on one line.
+    """Returns `value` as TOML on one line.
 
     >>> write_inline({"range": [1, 12], "from": "a b"})
     '{ range = [1, 12], from = "a b" }'

@@ -75,7 +75,7 @@ class TableFit:
     open_quotes: int = 0
 
     def to_record(self) -> dict[str, Any]:
-        """All numbers as a plain record that says what they are."""
+        """Returns all numbers as a plain record that says what they are."""
         return {
             "internal": "exact counts of records; not for publication",
             "table": self.name,
@@ -92,7 +92,7 @@ class TableFit:
 
 
 def examine_source(engine: DuckDBEngine, table: Table, columns: Sequence[str]) -> TableFit:
-    """How well the description of a table fits its records: exact counts, for its steward alone.
+    """Returns how well the description of a table fits its records: exact counts, for its steward alone.
 
     Counted is also how many have a place in all of `columns`.
     """
@@ -158,7 +158,7 @@ def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> Tab
 def _count_complete(
     connection: duckdb.DuckDBPyConnection, table: Table, fetched: Fetched, columns: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
-    """How many records of somebody have a place in all `columns`, and how many have none in each."""
+    """Returns how many records of somebody have a place in all `columns`, and how many have none in each."""
     absent = ["false" if table.unit.column is None else f"{quote_name(table.unit.column)} IS NULL"]
     for place, column in enumerate(table.columns[name] for name in columns):
         code = value_column(column, fetched.columns)
@@ -214,7 +214,7 @@ def _examine_column(
 
 
 def _count_alike(connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched) -> int:
-    """How many records hold a listed text but for case and spaces around it; 0 for other domains."""
+    """Returns how many records hold a listed text but for case and spaces around it; 0 for other domains."""
     if not isinstance(column.domain, Values) or not isinstance(column.domain.values[0], str):
         return 0
     listed = ", ".join(quote_text(str(label).strip().lower()) for label in column.domain.values)
@@ -237,7 +237,7 @@ def _others(column: Column) -> list[Column]:
 def _count_read(
     connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched
 ) -> tuple[int, int, int]:
-    """How many records have no value, one that can be read, and one in the domain."""
+    """Returns how many records have no value, one that can be read, and one in the domain."""
     listed = ", ".join(quote_text(text) for text in ("", *column.missing))
     absent = " AND ".join(
         f"({quote_name(part)} IS NULL OR CAST({quote_name(part)} AS VARCHAR) IN ({listed}))"

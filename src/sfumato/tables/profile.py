@@ -36,7 +36,7 @@ _PARTS = 10
 
 
 def profile_table(table: pa.Table, *, origin: str) -> dict[str, Known]:
-    """What is known of each column from a public `table`, which `origin` names.
+    """Returns what is known of each column from a public `table`, which `origin` names.
 
     >>> found = profile_table(pa.table({"ward": ["N", "S", "N"], "age": [3, 94, 40]}), origin="2024.csv")
     >>> found["ward"].values, found["age"].values

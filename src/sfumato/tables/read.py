@@ -48,7 +48,7 @@ def read_table(
     typed: bool = False,
     numbered: bool = False,
 ) -> pa.Table:
-    """`source` as an Arrow table.
+    """Returns `source` as an Arrow table.
 
     `side` is what messages call it, `columns` are those to read (all by default). With `typed`, columns of a
     text file that hold nothing but numbers are read as numbers; with `numbered`, text of a Parquet file stays
@@ -139,7 +139,7 @@ def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
 
 
 def to_polars(table: pa.Table) -> TableLike:
-    """`table` as a polars frame; polars must be installed."""
+    """Returns `table` as a polars frame; polars must be installed."""
     try:
         import polars
     except ImportError:
@@ -148,7 +148,7 @@ def to_polars(table: pa.Table) -> TableLike:
 
 
 def guess_kinds(table: pa.Table) -> pa.Table:
-    """`table` with text columns of nothing but numbers as numbers; a leading zero means a code.
+    """Returns `table` with text columns of nothing but numbers as numbers; a leading zero means a code.
 
     >>> guess_kinds(pa.table({"age": ["61", None], "code": ["07", "12"]})).to_pylist()
     [{'age': 61, 'code': '07'}, {'age': None, 'code': '12'}]
@@ -157,7 +157,7 @@ def guess_kinds(table: pa.Table) -> pa.Table:
 
 
 def spell_table(table: pa.Table, *, side: str) -> pa.Table:
-    """`table` with all cells as text, as they would be read.
+    """Returns `table` with all cells as text, as they would be read.
 
     >>> spell_table(pa.table({"age": [61, None], "height": [1.5, 2.0]}), side="register").to_pylist()
     [{'age': '61', 'height': '1.5'}, {'age': None, 'height': '2'}]
@@ -166,7 +166,7 @@ def spell_table(table: pa.Table, *, side: str) -> pa.Table:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of text."""
+    """Returns whether an Arrow type is one of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -261,7 +261,7 @@ def _refuse_twins(names: list[str], side: str) -> None:
 
 
 def _to_pandas(table: pa.Table) -> TableLike:
-    """The frame; whole numbers with missing ones stay whole, which as floats some would not."""
+    """Returns the frame; whole numbers with missing ones stay whole, which as floats some would not."""
     frame = table.to_pandas()
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_integer(column.type) and column.null_count:

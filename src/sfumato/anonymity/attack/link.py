@@ -93,7 +93,7 @@ class Linkage:
     pairs: NDArray[np.int64] = field(repr=False, compare=False)
 
     def to_record(self) -> dict[str, Any]:
-        """The counts for JSON, without any person or record."""
+        """Returns the counts for JSON, without any person or record."""
         revealed, verdict = self.revealed, self.verdict
         return {
             "on": list(self.on),
@@ -145,7 +145,7 @@ def link_tables(
     identities: pa.Array | None = None,
     limit: int = FEW,
 ) -> Linkage:
-    """The linkage of `release` with a `register` of people on the quasi-identifiers `on`.
+    """Returns the linkage of `release` with a `register` of people on the quasi-identifiers `on`.
 
     `reveal` names a sensitive column of the release, `limit` the most records that count as few, 2 or more.
     `identities` says of every row of the release whose it is, in the terms of the register's column
@@ -262,12 +262,12 @@ def _judge(
 
 
 def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """A number for every cell, the same for equal cells."""
+    """Returns a number for every cell, the same for equal cells."""
     return to_numpy(column.combine_chunks().fill_null("").dictionary_encode().indices).astype(np.int64)
 
 
 def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
-    """The counts and shares of a linkage, of two releases beside each other if `before` is given.
+    """Returns the counts and shares of a linkage, of two releases beside each other if `before` is given.
 
     >>> from sfumato.anonymity.attack import link_tables, open_published
     >>> people = pa.table({"name": ["Ada", "Bo"], "age": ["61", "33"]})
@@ -331,7 +331,7 @@ _LARGEST = 2**40
 def open_published(
     source: Path | str | pa.Table, *, count: str | None = None, side: str = "release"
 ) -> Published:
-    """The rows of a release folder or of a file, with the numbers of records in the column `count`.
+    """Returns the rows of a release folder or of a file, with the numbers of records in the column `count`.
 
     A folder whose table has a column `count` is one of counts, also without saying so.
 

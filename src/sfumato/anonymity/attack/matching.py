@@ -77,7 +77,7 @@ ANY = Pattern(prefix="")
 
 
 def parse_pattern(cell: str | None) -> Pattern:
-    """The pattern that a published cell is.
+    """Returns the pattern that a published cell is.
 
     >>> parse_pattern("180-190")
     Pattern(text=None, low=180.0, high=190.0, prefix=None, members=())
@@ -93,7 +93,7 @@ def parse_pattern(cell: str | None) -> Pattern:
 
 
 def is_exact(pattern: Pattern) -> bool:
-    """Whether the pattern is one value.
+    """Returns whether the pattern is one value.
 
     >>> is_exact(parse_pattern("1001")), is_exact(parse_pattern("1*"))
     (True, False)
@@ -102,7 +102,7 @@ def is_exact(pattern: Pattern) -> bool:
 
 
 def compatible(first: Pattern, second: Pattern) -> bool:
-    """Whether some value fits both.
+    """Returns whether some value fits both.
 
     >>> compatible(parse_pattern("180-190"), parse_pattern("185"))
     True
@@ -125,7 +125,7 @@ def compatible(first: Pattern, second: Pattern) -> bool:
 
 
 def _begins(prefix: str, other: Pattern) -> bool:
-    """Whether the other, an exact text or a range, may begin so."""
+    """Returns whether the other, an exact text or a range, may begin so."""
     if not prefix:
         return True
     if other.text is not None:
@@ -142,7 +142,7 @@ def _written_out(prefix: str) -> str | None:
 
 
 def _range_begins(prefix: str, low: float, high: float) -> bool:
-    """Whether a whole number from low to high begins with `prefix`; yes, where it cannot be told."""
+    """Returns whether a whole number from low to high begins with `prefix`; yes, where it cannot be told."""
     if not prefix.isdecimal() or prefix.startswith("0") or low < 0:
         return True
     if math.isinf(high):
@@ -180,7 +180,7 @@ def _parse_one(text: str) -> Pattern:
 
 
 def _plain(number: str) -> str:
-    """The number without zeros that say nothing, so that 180.0 and 180 are one text."""
+    """Returns the number without zeros that say nothing, so that 180.0 and 180 are one text."""
     if "e" in number:
         return number
     plain = number.rstrip("0").rstrip(".") if "." in number else number
@@ -188,7 +188,7 @@ def _plain(number: str) -> str:
 
 
 def _ordinal(text: str) -> float | None:
-    """The day, counted from the year 1, and the part of it that has gone by."""
+    """Returns the day, counted from the year 1, and the part of it that has gone by."""
     found = read_moment(text, local=True)
     if found is None:
         return None
@@ -257,7 +257,7 @@ class ValueIndex:
         return np.array([self._places[text] for text in self._texts], np.int64)
 
     def fits(self, pattern: Pattern) -> NDArray[np.bool_]:
-        """Whether each of the patterns of the index is compatible with `pattern`.
+        """Returns whether each of the patterns of the index is compatible with `pattern`.
 
         >>> index = ValueIndex([parse_pattern(text) for text in ("6732", "1001", "1243")])
         >>> index.fits(parse_pattern("1*")).tolist()
@@ -287,7 +287,7 @@ class ValueIndex:
         return found
 
     def spans(self, patterns: Sequence[Pattern]) -> Spans | None:
-        """An order of the index in which each of `patterns` fits a run, and these runs; None if none.
+        """Returns an order of the index in which each of `patterns` fits a run, and these runs; None if none.
 
         Ranges and points are runs of points in order of size, prefixes and texts of texts in order.
 
@@ -319,7 +319,7 @@ class ValueIndex:
 
 
 def build_classes(table: pa.Table, on: Sequence[str], *, weights: NDArray[np.int64] | None = None) -> Classes:
-    """The classes of the rows of `table`, a table of text, on the columns `on`.
+    """Returns the classes of the rows of `table`, a table of text, on the columns `on`.
 
     >>> rows = pa.table({"age": ["61", "61.0", "4*"], "sex": ["m", "m", "f"]})
     >>> build_classes(rows, ["age", "sex"]).of_row.tolist()
@@ -339,7 +339,7 @@ def build_classes(table: pa.Table, on: Sequence[str], *, weights: NDArray[np.int
 
 
 def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One number per row from 0 without gaps, the same for rows with the same codes only.
+    """Returns one number per row from 0 without gaps, the same for rows with the same codes only.
 
     >>> number_rows([np.array([1, 0, 1]), np.array([4, 4, 4])], [2, 5]).tolist()
     [1, 0, 1]
@@ -356,7 +356,7 @@ def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDA
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[Pattern, ...]]:
-    """The code of each cell and the patterns they number; spellings of one pattern share a code."""
+    """Returns the code of each cell and the patterns they number; spellings of one pattern share a code."""
     texts = column.combine_chunks().fill_null("").dictionary_encode()
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
@@ -490,7 +490,7 @@ class _Blocks:
         return mine, theirs
 
     def _intersect(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> Iterator[Pairs]:
-        """The pairs of one large block, of all its classes in turn."""
+        """Yields the pairs of one large block, of all its classes in turn."""
         bits = {
             column: _BitSets(index, self.left.patterns[column], self.right.codes[right, column])
             for column, index in self.indexes.items()
@@ -533,7 +533,7 @@ class _BitSets:
 
 
 def _exact_ids(left: Classes, right: Classes, column: int) -> Pairs:
-    """A number for every exact pattern of the column, shared by both sides; -1 for others."""
+    """Returns a number for every exact pattern of the column, shared by both sides; -1 for others."""
     known: dict[str, int] = {}
     sides = []
     for side in (left, right):
@@ -548,7 +548,7 @@ def _exact_ids(left: Classes, right: Classes, column: int) -> Pairs:
 def _sorts(
     ids: list[NDArray[np.int64]], codes: NDArray[np.int64]
 ) -> Iterator[tuple[tuple[bool, ...], NDArray[np.int64]]]:
-    """Which columns are exact, and the classes of which that is so."""
+    """Yields which columns are exact, and the classes of which that is so."""
     exact = np.stack([ids[column][codes[:, column]] >= 0 for column in range(codes.shape[1])], axis=1)
     for sort in np.unique(exact, axis=0):
         yield tuple(sort.tolist()), np.flatnonzero((exact == sort).all(axis=1))
@@ -562,7 +562,7 @@ def _hash_keys(
     left_rows: NDArray[np.int64],
     right_rows: NDArray[np.int64],
 ) -> Pairs:
-    """One number per class of each side, the same where all `hashed` columns are."""
+    """Returns one number per class of each side, the same where all `hashed` columns are."""
     if not hashed:
         return np.zeros(left_rows.size, np.int64), np.zeros(right_rows.size, np.int64)
     both = []

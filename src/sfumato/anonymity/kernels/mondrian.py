@@ -96,7 +96,7 @@ class _Part(NamedTuple):
 
 
 def make_scratch(space: Space) -> Scratch:
-    """Room for the columns of a space; the one with most codes decides how much."""
+    """Returns room for the columns of a space; the one with most codes decides how much."""
     most = int(space.sizes.max())
     floats = {"left", "right", "alone", "rest", "low", "high", "low_before", "high_before"}
     shapes = {"seen": (_MOST_SINGLES, most), "stamp": (1,)}
@@ -108,7 +108,7 @@ def make_scratch(space: Space) -> Scratch:
 
 
 def make_cuts(space: Space) -> Cuts:
-    """Room for all cuts of a part: after every code, and of every code alone."""
+    """Returns room for all cuts of a part: after every code, and of every code alone."""
     most = int(2 * space.sizes.sum())
     return Cuts(np.zeros(most), *(np.zeros(most, np.int64) for _ in range(3)))
 

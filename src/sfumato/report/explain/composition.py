@@ -53,12 +53,12 @@ class Composition:
     epsilon: float | None
 
     def to_record(self) -> dict[str, Any]:
-        """The line as plain values for JSON."""
+        """Returns the line as plain values for JSON."""
         return {"rule": self.rule, "epsilon": self.epsilon, "source": SOURCES[self.rule]}
 
 
 def compare_compositions(guarantee: Guarantee, *, delta: ExactLike) -> tuple[Composition, ...]:
-    """The epsilon at `delta` of all queries of `guarantee`, by every rule.
+    """Returns the epsilon at `delta` of all queries of `guarantee`, by every rule.
 
     >>> many = Guarantee(kind="epsilon", amount="0.1", times=100)
     >>> for line in compare_compositions(many, delta=1e-6):
@@ -95,7 +95,7 @@ def compare_compositions(guarantee: Guarantee, *, delta: ExactLike) -> tuple[Com
 
 
 def describe_compositions(lines: Sequence[Composition], *, delta: ExactLike) -> str:
-    """The comparison as text, a line per rule."""
+    """Returns the comparison as text, a line per rule."""
     at = format_exact(parse_probability(delta, name="delta"))
     texts = [f"together, as an epsilon at delta {at}:"]
     for line in lines:
@@ -105,7 +105,7 @@ def describe_compositions(lines: Sequence[Composition], *, delta: ExactLike) -> 
 
 
 def compose_advanced(guarantee: Guarantee, *, delta: Fraction) -> float | None:
-    """The advanced composition theorem: eps sqrt(2 k ln(1 / slack)) + k eps (e^eps - 1).
+    """Returns the advanced composition theorem: eps sqrt(2 k ln(1 / slack)) + k eps (e^eps - 1).
 
     The slack is what is left of `delta` beside the k deltas of the queries.
     """
@@ -120,7 +120,7 @@ def compose_advanced(guarantee: Guarantee, *, delta: Fraction) -> float | None:
 
 
 def compose_optimal(guarantee: Guarantee, *, delta: Fraction) -> float | None:
-    """The least epsilon that holds at `delta` for every k queries with this guarantee, rounded up.
+    """Returns the least epsilon that holds at `delta` for every k queries with this guarantee, rounded up.
 
     Of k randomised responses, let A_L and B_L be the chances of the L + 1 most telling outcomes under the two
     hypotheses. It is the largest ln((A_L - t) / B_L), or 0, for t = 1 - (1 - delta) / (1 - delta_0)^k.
@@ -215,7 +215,7 @@ def _laplace_losses(epsilon: float, steps: int) -> NDArray[np.float64]:
 
 
 def _compose(law: NDArray[np.float64], times: int) -> NDArray[np.float64]:
-    """The law of the sum of `times` losses, by doubling."""
+    """Returns the law of the sum of `times` losses, by doubling."""
     import numpy as np
 
     total = np.ones(1)

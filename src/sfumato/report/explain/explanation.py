@@ -68,7 +68,7 @@ class Finding:
     reading: Reading | None
 
     def to_record(self) -> dict[str, Any]:
-        """The finding as plain values for JSON."""
+        """Returns the finding as plain values for JSON."""
         total = self.guarantee.total
         squared = total.mu_squared
         return {
@@ -111,7 +111,7 @@ class Explanation:
         return (self.once,) if self.after is None else (self.once, self.after)
 
     def to_record(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
+        """Returns the explanation as plain values for JSON."""
         return {
             "kind": self.guarantee.kind,
             "amount": format_exact(self.guarantee.amount),
@@ -124,7 +124,7 @@ class Explanation:
 def explain_guarantee(
     guarantee: Guarantee, *, prior: ExactLike = Fraction(1, 2), read_at: ExactLike = READ_AT
 ) -> Explanation:
-    """What an adversary who knows everybody else's data learns, for a `prior` belief.
+    """Returns what an adversary who knows everybody else's data learns, for a `prior` belief.
 
     `read_at` is the delta at which the guarantee is read as an epsilon.
 
@@ -157,7 +157,7 @@ def _find(guarantee: Guarantee, prior: Fraction, delta: Fraction) -> Finding:
 
 
 def describe_explanation(explanation: Explanation) -> str:
-    """The explanation in plain words, a paragraph for one query and one for all of them.
+    """Returns the explanation in plain words, a paragraph for one query and one for all of them.
 
     >>> print(describe_explanation(explain_guarantee(Guarantee(kind="epsilon", amount=1))).splitlines()[3])
       belief    whoever believed 50 % before believes at most 73.2 % after, and at least 26.8 %
@@ -179,7 +179,7 @@ def describe_explanation(explanation: Explanation) -> str:
 
 
 def count_queries(times: int) -> str:
-    """The number of queries in words."""
+    """Returns the number of queries in words."""
     return "one query" if times == 1 else f"{times:,} queries"
 
 
@@ -256,7 +256,7 @@ def _of_hundred(percentage: str) -> str:
 
 
 def _up(number: float) -> str:
-    """`number` with four digits that count, rounded up."""
+    """Returns `number` with four digits that count, rounded up."""
     if number == 0 or math.isinf(number):
         return f"{number:g}"
     unit = 10.0 ** (math.floor(math.log10(number)) - 3)

@@ -61,7 +61,7 @@ class Guarantee:
             raise RecipeError(f"times must lie between 1 and {_MOST_TIMES:,}, got {self.times}")
 
     def repeat(self, times: int) -> Guarantee:
-        """The guarantee of the same query asked `times` times in place of once.
+        """Returns the guarantee of the same query asked `times` times in place of once.
 
         >>> Guarantee(kind="rho", amount=0.5).repeat(4).total.rho
         Fraction(2, 1)
@@ -89,7 +89,7 @@ class Guarantee:
         )
 
     def describe(self) -> str:
-        """The guarantee of one query in a few words.
+        """Returns the guarantee of one query in a few words.
 
         >>> Guarantee(kind="epsilon", amount=1, delta="1e-6").describe()
         'epsilon 1, delta 0.000001'
@@ -110,7 +110,7 @@ class Reading:
 
 
 def parse_probability(value: ExactLike, *, name: str) -> Fraction:
-    """The probability from 0 to 1 that `value` stands for.
+    """Returns the probability from 0 to 1 that `value` stands for.
 
     >>> parse_probability("0.5", name="prior")
     Fraction(1, 2)
@@ -122,7 +122,7 @@ def parse_probability(value: ExactLike, *, name: str) -> Fraction:
 
 
 def posterior_after(prior: ExactLike, losses: Iterable[float]) -> float:
-    """The belief after answers with these privacy losses, for a `prior` belief.
+    """Returns the belief after answers with these privacy losses, for a `prior` belief.
 
     >>> posterior_after(0.5, [])
     0.5
@@ -135,7 +135,7 @@ def posterior_after(prior: ExactLike, losses: Iterable[float]) -> float:
 def belief_bounds(
     guarantee: Guarantee, prior: ExactLike, *, rarity: Fraction | None = None
 ) -> tuple[float, float]:
-    """The least and the largest belief after the answers, for a `prior` belief.
+    """Returns the least and the largest belief after the answers, for a `prior` belief.
 
     Without `rarity`, after any answers: only pure epsilon bounds that, others give 0 and 1. With it,
     after evidence that is so rare if the belief is false (for the upper end; for the lower, if true).
@@ -175,7 +175,7 @@ def best_guess(guarantee: Guarantee, prior: ExactLike) -> float:
 
 
 def read_epsilon(guarantee: Guarantee, delta: ExactLike) -> Reading | None:
-    """The least epsilon that is known to hold at `delta`, rounded up; None if a failure is likelier.
+    """Returns the least epsilon that is known to hold at `delta`, rounded up; None if a failure is likelier.
 
     Pure epsilons add up; over many queries, what they are as Gaussian and zero-concentrated privacy adds
     up to less.
@@ -201,7 +201,7 @@ def read_epsilon(guarantee: Guarantee, delta: ExactLike) -> Reading | None:
 
 
 def largest_detection(guarantee: Guarantee, false_alarm: float) -> float:
-    """The largest share of true cases that a test finds, if it accuses `false_alarm` of the others.
+    """Returns the largest share of true cases that a test finds, if it accuses `false_alarm` of the others.
 
     >>> round(largest_detection(Guarantee(kind="epsilon", amount=1), 0.05), 4)
     0.1359
@@ -214,7 +214,7 @@ def largest_detection(guarantee: Guarantee, false_alarm: float) -> float:
 
 
 def least_missed(guarantee: Guarantee, false_alarm: float) -> float:
-    """The least share of true cases that a test misses, if it accuses `false_alarm` of the others.
+    """Returns the least share of true cases that a test misses, if it accuses `false_alarm` of the others.
 
     >>> round(least_missed(Guarantee(kind="rho", amount=0.5), 0.05), 4)
     0.6644
@@ -223,7 +223,7 @@ def least_missed(guarantee: Guarantee, false_alarm: float) -> float:
 
 
 def randomised_posterior(prior: float, *, p: float, answer: bool = True) -> float:
-    """The belief that the truth is yes, after a flipped `answer`, for a `prior` belief that it is yes.
+    """Gives the belief that the truth is yes, after a flipped `answer`, for a `prior` belief that it is yes.
 
     By Bayes' rule: prior (1 - p) / (prior (1 - p) + (1 - prior) p) after a yes, and p and 1 - p
     change places after a no.
@@ -245,7 +245,7 @@ def randomised_posterior(prior: float, *, p: float, answer: bool = True) -> floa
 
 
 def randomised_rate(observed: float, *, p: float) -> float:
-    """The true rate of yes behind a rate `observed` among flipped answers: (observed - p) / (1 - 2 p).
+    """Gives the true rate of yes behind a rate `observed` among flipped answers: (observed - p) / (1 - 2 p).
 
     It is not clipped to 0 .. 1, so that means of several groups stay right.
 
@@ -260,7 +260,7 @@ def randomised_rate(observed: float, *, p: float) -> float:
 
 
 def randomised_epsilon(p: float) -> float:
-    """The pure epsilon of one flipped answer, |ln((1 - p) / p)|; infinite for p of 0 or 1.
+    """Returns the pure epsilon of one flipped answer, |ln((1 - p) / p)|; infinite for p of 0 or 1.
 
     >>> round(randomised_epsilon(0.25), 4)
     1.0986
@@ -288,7 +288,7 @@ def _parse_delta(value: ExactLike, kind: Kind) -> Fraction:
 
 
 def _gaussian_right(mu: float, prior: float) -> float:
-    """The test at the likelihood ratio (1 - prior) / prior, which no other test beats."""
+    """Returns the test at the likelihood ratio (1 - prior) / prior, which no other test beats."""
     cut = (math.log1p(-prior) - math.log(prior)) / mu
     found, alarms = _NORMAL.cdf(mu / 2 - cut), _NORMAL.cdf(-mu / 2 - cut)
     return prior * found + (1 - prior) * (1 - alarms) + _GUARD

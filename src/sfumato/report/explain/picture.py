@@ -26,7 +26,7 @@ _SHEET = (
 
 
 def draw_explanation(explanation: Explanation) -> str:
-    """An SVG picture of the explanation; needs nothing from elsewhere and follows light and dark pages.
+    """Gives an SVG picture of the explanation; needs nothing from elsewhere and follows light and dark pages.
 
     >>> from sfumato.report.explain.guarantee import Guarantee
 
@@ -88,7 +88,7 @@ def _misses(guarantee: Guarantee) -> list[Position]:
 
 
 def _describe(explanation: Explanation) -> str:
-    """The picture for those who do not see it."""
+    """Returns the picture for those who do not see it."""
     sentences = []
     for finding in explanation.findings:
         low, high = finding.belief or (finding.evidence[0].low, finding.evidence[0].high)

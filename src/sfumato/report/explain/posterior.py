@@ -68,7 +68,7 @@ class Total:
 
 
 def read_total(record: Mapping[str, Any]) -> Total:
-    """The total that a certificate states.
+    """Returns the total that a certificate states.
 
     >>> read_total({"epsilon": "1/2", "rho": "0.1"}).epsilon
     Fraction(1, 2)
@@ -82,7 +82,7 @@ def read_total(record: Mapping[str, Any]) -> Total:
 
 
 def pure_bounds(epsilon: float, prior: float) -> tuple[float, float]:
-    """The least and the largest posterior that pure `epsilon` allows after `prior`.
+    """Returns the least and the largest posterior that pure `epsilon` allows after `prior`.
 
     >>> [round(bound, 4) for bound in pure_bounds(1, 0.5)]
     [0.2689, 0.7311]
@@ -96,7 +96,7 @@ def pure_bounds(epsilon: float, prior: float) -> tuple[float, float]:
 
 
 def posterior_bounds(total: Total, prior: float, *, rarity: Fraction | None = None) -> tuple[float, float]:
-    """The least and the largest posterior after `prior`.
+    """Returns the least and the largest posterior after `prior`.
 
     Without `rarity`, after any output, which only pure privacy bounds; with it, on evidence so rare.
     """
@@ -112,7 +112,7 @@ def posterior_bounds(total: Total, prior: float, *, rarity: Fraction | None = No
 
 
 def largest_power(total: Total, rarity: float) -> float:
-    """The most often that evidence comes up if the hypothesis is true, for `rarity` if it is false.
+    """Returns the most often that evidence comes up if the hypothesis is true, for `rarity` if it is false.
 
     The smallest of what pure, Gaussian and zero-concentrated privacy say, each where there is one. A
     probability of 1 where nothing is known.
@@ -138,7 +138,7 @@ def largest_power(total: Total, rarity: float) -> float:
 
 @lru_cache(maxsize=256)
 def _concentrated_power(rho: Fraction, rarity: float) -> float:
-    """What zero-concentrated privacy says of one rate, by coins and by conversions.
+    """Returns what zero-concentrated privacy says of one rate, by coins and by conversions.
 
     Any epsilon with its delta is a bound, and conversions look at orders between those of the grid.
     """

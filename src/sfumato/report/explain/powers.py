@@ -15,7 +15,7 @@ _ORDERS = np.concatenate([np.geomspace(1e-3, 1e3, 140), np.geomspace(1.2e3, 1e7,
 
 
 def concentrated_powers(rho: float, rarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest power of a test under rho-zCDP, for each rate of false alarms inside 0 to 1.
+    """Returns the largest power of a test under rho-zCDP, for each rate of false alarms inside 0 to 1.
 
     >>> concentrated_powers(0.5, np.array([0.05])).round(3).tolist()
     [0.336]
@@ -30,7 +30,7 @@ def concentrated_powers(rho: float, rarities: NDArray[np.float64]) -> NDArray[np
 
 
 def _fits(rho: float, power: NDArray[np.float64], alarms: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether two coins keep every divergence, as far as the floats can tell."""
+    """Returns whether two coins keep every divergence, as far as the floats can tell."""
     with np.errstate(divide="ignore"):
         yes, no = (np.log(power), np.log1p(-power)), (np.log(alarms), np.log1p(-alarms))
     limit = _ORDERS * (_ORDERS + 1) * rho

@@ -76,11 +76,11 @@ class Catalog:
             self._made = None
 
     def covers(self, text: str) -> bool:
-        """Whether a statement names a system table, or no table and only known functions."""
+        """Returns whether a statement names a system table, or no table and only known functions."""
         return _prepare(text) is not None
 
     def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-        """The columns of a statement's answer and the types of its parameters; runs nothing."""
+        """Returns the columns of a statement's answer and the types of its parameters; runs nothing."""
         written = _find(text)
         session = {"user": "", "database": "", "names": [""], "settings": [""], "version": ""}
         _, rows = self._run(f"DESCRIBE {written.sql}", session, [None] * len(written.parameters))
@@ -97,7 +97,7 @@ class Catalog:
         settings: Mapping[str, str],
         parameters: Sequence[object] = (),
     ) -> Result:
-        """The rows of a statement that the catalog covers.
+        """Returns the rows of a statement that the catalog covers.
 
         `user` and `database` are what `current_user` and `current_database()` give, `settings` those of the
         session, by their names in small letters; `parameters` are the values of $1, $2, ...: texts, numbers,
@@ -153,7 +153,7 @@ class Catalog:
 
 
 def _prepare(text: str) -> Written | UnsupportedQuery | None:
-    """What DuckDB is to run, why it is not, or None for what is not about the catalog."""
+    """Returns what DuckDB is to run, why it is not, or None for what is not about the catalog."""
     return _remember(text) if len(text) < _LONGEST_KEPT else _remember.__wrapped__(text)
 
 
@@ -176,7 +176,7 @@ def _find(text: str) -> Written:
 
 
 def _bind(written: Written, parameters: Sequence[object]) -> list[object]:
-    """The values of parameters for DuckDB; lists may come in PostgreSQL's spelling."""
+    """Returns the values of parameters for DuckDB; lists may come in PostgreSQL's spelling."""
     if len(parameters) != len(written.parameters):
         raise UnsupportedQuery(
             f"the statement has {len(written.parameters)} parameters, {len(parameters)} were given"
@@ -188,7 +188,7 @@ def _bind(written: Written, parameters: Sequence[object]) -> list[object]:
 
 
 def _fetch(result: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
-    """The rows of an answer, if they are not too many and hold not too much."""
+    """Returns the rows of an answer, if they are not too many and hold not too much."""
     rows: list[tuple[object, ...]] = []
     size = 0
     while chunk := result.fetchmany(500):
@@ -200,7 +200,7 @@ def _fetch(result: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
 
 
 def _columns(written: Written, kinds: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of an answer: as the statement says where it does, by what DuckDB gives elsewhere."""
+    """Gives the columns of an answer: as the statement says where it does, by what DuckDB gives elsewhere."""
     oids = read_description().oids
     known = written.types if len(written.types) == len(kinds) else (None,) * len(kinds)
     columns = []

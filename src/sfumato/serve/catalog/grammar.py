@@ -97,7 +97,7 @@ class _Dialect(Postgres):
 
 
 def read_statement(text: str) -> exp.Query | None:
-    """The tree of a query, or None if it is nothing that could be about system tables alone."""
+    """Returns the tree of a query, or None if it is nothing that could be about system tables alone."""
     if (
         len(text) > _LONGEST
         or re.match(r"[\s(]*(?:/\*.*?\*/\s*|--[^\n]*\n\s*)*(?:SELECT|WITH|VALUES|TABLE)\b", text, re.I | re.S)
@@ -127,12 +127,12 @@ def is_about_system(tree: exp.Query) -> bool:
 
 
 def refuse(reason: str) -> UnsupportedQuery:
-    """The error for what is not answered."""
+    """Returns the error for what is not answered."""
     return UnsupportedQuery(f"{reason}; nothing was spent")
 
 
 def find_relation(table: exp.Table) -> Relation | None:
-    """The system table that is named, or None; without a schema, those of pg_catalog are found."""
+    """Returns the system table that is named, or None; without a schema, those of pg_catalog are found."""
     schema = fold(table.args["db"]) if isinstance(table.args.get("db"), exp.Expr) else "pg_catalog"
     if schema not in ("pg_catalog", "information_schema"):
         return None
@@ -140,7 +140,7 @@ def find_relation(table: exp.Table) -> Relation | None:
 
 
 def read_list(text: str) -> list[str]:
-    """The texts in PostgreSQL's spelling of a list, `{a,"b c"}`."""
+    """Returns the texts in PostgreSQL's spelling of a list, `{a,"b c"}`."""
     try:
         return [each for each in read_array(text) if each is not None]
     except ValueError as error:
@@ -148,7 +148,7 @@ def read_list(text: str) -> list[str]:
 
 
 def read_type(node: exp.Expr) -> str:
-    """The name that pg_type has for a type in a cast."""
+    """Returns the name that pg_type has for a type in a cast."""
     if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.ARRAY:
         return f"_{read_type(node.expressions[0])}"
     kind = node.args.get("kind") or node.this
@@ -165,12 +165,12 @@ def read_type(node: exp.Expr) -> str:
 
 
 def name_column(node: exp.Expr) -> str:
-    """The name that PostgreSQL gives to a column without one."""
+    """Returns the name that PostgreSQL gives to a column without one."""
     return _find_name(node)[0]
 
 
 def _find_name(node: exp.Expr) -> tuple[str, bool]:
-    """A name, and whether a cast or a CASE around it leaves it."""
+    """Returns a name, and whether a cast or a CASE around it leaves it."""
     match node:
         case exp.Column():
             return fold(node.this), True
@@ -201,12 +201,12 @@ def _find_name(node: exp.Expr) -> tuple[str, bool]:
 
 
 def fold(node: exp.Expr) -> str:
-    """A name as PostgreSQL takes it: in small letters unless it is quoted."""
+    """Returns a name as PostgreSQL takes it: in small letters unless it is quoted."""
     return node.name if node.args.get("quoted") else node.name.lower()
 
 
 def find_number(node: exp.Parameter) -> int:
-    """The number of a parameter, which was spelled @p1."""
+    """Returns the number of a parameter, which was spelled @p1."""
     found = re.fullmatch(r"p(\d{1,4})", node.name)
     if found is None or int(found[1]) == 0:
         raise refuse("parameters are written $1, $2, ...")
@@ -224,7 +224,7 @@ def _spell(found: re.Match[str]) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text of an E'...' string."""
+    """Returns the text of an E'...' string."""
     signs = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
     return re.sub(r"\\(.)", lambda found: signs.get(found[1], found[1]), text, flags=re.DOTALL)
 
@@ -268,7 +268,7 @@ def _step(alias: exp.TableAlias, number: int) -> exp.TableAlias:
 
 
 def compare_list(node: exp.Expr) -> exp.Expr:
-    """`x = ANY (list)` and `x <> ALL (list)`; what compares with a query stays as it is."""
+    """Returns `x = ANY (list)` and `x <> ALL (list)`; what compares with a query stays as it is."""
     inner = node.expression.this
     while isinstance(inner, exp.Paren):
         inner = inner.this
@@ -284,7 +284,7 @@ def compare_list(node: exp.Expr) -> exp.Expr:
 
 
 def expand(star: exp.Expr, inner: Scope) -> list[tuple[str, str, str | None]]:
-    """The tables, names and types of the columns that a star stands for."""
+    """Returns the tables, names and types of the columns that a star stands for."""
     table = fold(star.args["table"]) if isinstance(star, exp.Column) else None
     return [
         (shown, name, type_)
@@ -295,7 +295,7 @@ def expand(star: exp.Expr, inner: Scope) -> list[tuple[str, str, str | None]]:
 
 
 def rename_columns(columns: Columns, alias: exp.TableAlias | None) -> Columns:
-    """Columns under the names that an alias gives them."""
+    """Returns columns under the names that an alias gives them."""
     titles = [fold(each) for each in (alias.args.get("columns") or [])] if alias is not None else []
     return [
         (titles[place] if place < len(titles) else name, type_) for place, (name, type_) in enumerate(columns)
@@ -303,13 +303,13 @@ def rename_columns(columns: Columns, alias: exp.TableAlias | None) -> Columns:
 
 
 def make_alias(shown: str, alias: exp.TableAlias | None) -> exp.TableAlias:
-    """An alias for a relation, with the names of its columns if they were given."""
+    """Returns an alias for a relation, with the names of its columns if they were given."""
     titles = (alias.args.get("columns") or []) if alias is not None else []
     return exp.TableAlias(this=quoted(shown), columns=[quoted(fold(each)) for each in titles])
 
 
 def find_given(node: exp.Expr) -> set[str]:
-    """The arguments of a node that are there."""
+    """Returns the arguments of a node that are there."""
     return {key for key, value in node.args.items() if value}
 
 
@@ -320,29 +320,29 @@ def quote_name(node: exp.Identifier) -> None:
 
 
 def quoted(name: str) -> exp.Identifier:
-    """A name in quotes."""
+    """Returns a name in quotes."""
     return exp.to_identifier(name, quoted=True)
 
 
 def call_own(name: str, *values: exp.Expr) -> exp.Expr:
-    """A function of tables.sql."""
+    """Returns a function of tables.sql."""
     return exp.Dot(
         this=exp.to_identifier("sys"), expression=exp.Anonymous(this=f'"{name}"', expressions=list(values))
     )
 
 
 def call_plain(name: str, *values: exp.Expr) -> exp.Expr:
-    """A function of DuckDB."""
+    """Returns a function of DuckDB."""
     return exp.Anonymous(this=name, expressions=list(values))
 
 
 def cast_to(node: exp.Expr, type_: str) -> exp.Expr:
-    """A value as DuckDB keeps one of a PostgreSQL type."""
+    """Returns a value as DuckDB keeps one of a PostgreSQL type."""
     return exp.cast(node, exp.DataType.build(kept_as(type_), dialect="duckdb"), copy=False)
 
 
 def cut(node: exp.Expr, most: int = _MOST_TEXT) -> exp.Expr:
-    """A text or list, no longer than it may grow."""
+    """Returns a text or list, no longer than it may grow."""
     span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(most))
     written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
     written.meta["cut"] = True
@@ -350,12 +350,12 @@ def cut(node: exp.Expr, most: int = _MOST_TEXT) -> exp.Expr:
 
 
 def make_list(text: str) -> exp.Expr:
-    """A list from PostgreSQL's spelling of one."""
+    """Returns a list from PostgreSQL's spelling of one."""
     return cast_to(exp.Array(expressions=[exp.Literal.string(each) for each in read_list(text)]), "_text")
 
 
 def list_of(type_: str | None) -> str | None:
-    """The type of lists of a type."""
+    """Returns the type of lists of a type."""
     return None if type_ is None else "_text" if type_ == "unknown" else f"_{type_}"
 
 
@@ -368,12 +368,12 @@ def common(types: Sequence[str | None]) -> str | None:
 
 
 def as_list(value: object) -> list[exp.Expr]:
-    """The parts of an argument that is one or several."""
+    """Returns the parts of an argument that is one or several."""
     return value if isinstance(value, list) else [value]  # type: ignore[list-item]
 
 
 def element_of(type_: str | None) -> str | None:
-    """The type of the elements of a list."""
+    """Returns the type of the elements of a list."""
     if type_ in ("int2vector", "oidvector"):
         return {"int2vector": "int2", "oidvector": "oid"}[type_]
     return type_[1:] if type_ is not None and type_.startswith("_") else None

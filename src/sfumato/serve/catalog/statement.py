@@ -239,7 +239,7 @@ class _Writer:
         return columns
 
     def project(self, value: exp.Expr, name: str, type_: str | None, outermost: bool) -> exp.Expr:  # noqa: FBT001
-        """A column of a select list; in the answer itself, numbers of objects are shown as names."""
+        """Returns a column of a select list; in the answer itself, numbers of objects are shown as names."""
         if outermost and type_ in _REG:
             value = call_own("named", exp.Literal.string(type_), value)
         return exp.alias_(value, name, quoted=True)
@@ -361,7 +361,7 @@ class _Writer:
     # Expressions
 
     def write(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
-        """An expression for DuckDB, and its PostgreSQL type if it is known."""
+        """Returns an expression for DuckDB, and its PostgreSQL type if it is known."""
         self.size += self.factor
         if self.size > _MOST_PARTS:
             raise refuse("this statement is too long for the catalog")
@@ -417,7 +417,7 @@ class _Writer:
     def join_texts(
         self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
     ) -> tuple[exp.Expr, str | None]:
-        """Texts behind one another; lists too, of which one that is NULL counts as empty."""
+        """Returns texts behind one another; lists too, of which one that is NULL counts as empty."""
         pairs = [self.write(each, scope, ctes) for each in node.iter_expressions()]
         lists = [type_ for _, type_ in pairs if type_ is not None and type_.startswith("_")]
         if lists:
@@ -522,7 +522,7 @@ class _Writer:
         return exp.Placeholder(this=str(number)), self.parameters[number]
 
     def call(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
-        """A function that is allowed, or a part of a row that one gives."""
+        """Returns a function that is allowed, or a part of a row that one gives."""
         if isinstance(node, exp.Dot):
             if isinstance(node.expression, exp.Anonymous) and isinstance(node.this, exp.Identifier):
                 if fold(node.this) not in ("pg_catalog", "information_schema"):

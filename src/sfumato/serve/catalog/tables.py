@@ -84,7 +84,7 @@ class Description:
 
 @cache
 def read_description() -> Description:
-    """The description of PostgreSQL 15, read once."""
+    """Returns the description of PostgreSQL 15, read once."""
     lines: dict[str, list[list[str]]] = {letter: [] for letter in "LRTFG"}
     for line in _read("postgres.txt").splitlines():
         letter, *words = line.split(" ")
@@ -116,7 +116,7 @@ def read_description() -> Description:
 
 @cache
 def read_functions() -> Mapping[str, frozenset[str]]:
-    """The lists of functions in tables.sql by their titles, and all that are `allowed`."""
+    """Returns the lists of functions in tables.sql by their titles, and all that are `allowed`."""
     script = _read("tables.sql")
     lists: dict[str, frozenset[str]] = {}
     for title, words in re.findall(r"(?m)^--: (\w+) (.*)", script):
@@ -126,7 +126,7 @@ def read_functions() -> Mapping[str, frozenset[str]]:
 
 
 def kept_as(type_: str) -> str:
-    """The type under which DuckDB keeps values of a PostgreSQL type."""
+    """Returns the type under which DuckDB keeps values of a PostgreSQL type."""
     if type_ in _KEPT:
         return _KEPT[type_]
     return f"{kept_as(type_[1:])}[]" if type_.startswith("_") else "VARCHAR"
@@ -135,7 +135,7 @@ def kept_as(type_: str) -> str:
 def make_tables(
     project: Project, stored: Mapping[str, Mapping[str, str]], types: Mapping[str, Mapping[str, int]]
 ) -> duckdb.DuckDBPyConnection:
-    """A new database in memory with all system tables, filled for the tables of `project`.
+    """Returns a new database in memory with all system tables, filled for the tables of `project`.
 
     `stored` has the kinds of the stored columns of each table, `types` the numbers of the types that columns
     have in answers, as far as they are known.
@@ -163,7 +163,7 @@ def make_tables(
 
 
 def _list_facts(described: Sequence[Relation]) -> dict[str, list[dict[str, str | int | bool]]]:
-    """What tables.sql fills the tables from, by the names that it has there."""
+    """Returns what tables.sql fills the tables from, by the names that it has there."""
     description = read_description()
     relations = [*description.relations.values(), *described]
     row_types = [row for each in described for row in _make_row_types(each)]
@@ -241,7 +241,7 @@ def _make_array(row: Mapping[str, str | int]) -> dict[str, str | int]:
 
 
 def _make_row_types(relation: Relation) -> Iterator[dict[str, str | int]]:
-    """The type of a table's rows, and that of lists of them."""
+    """Yields the type of a table's rows, and that of lists of them."""
     quoted = relation.name if re.fullmatch(r"[a-z_][a-z0-9_]*", relation.name) else f'"{relation.name}"'
     first: list[str | int] = [relation.oid + 1, relation.name, quoted, relation.oid + 2]
     # As in the lines of postgres.txt.
@@ -288,7 +288,7 @@ def _describe_project(
 
 
 def _describe_column(column: Column) -> str:
-    """What is publicly known of a column, in a few words: nothing that was drafted from the records."""
+    """Gives what is publicly known of a column, in a few words: nothing that was drafted from the records."""
     if column.drafted and not column.accepted:
         return ""
     match column.domain:

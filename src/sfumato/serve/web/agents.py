@@ -88,7 +88,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 async def answer_agent(request: Request) -> Response:
-    """The reply to one message of an agent."""
+    """Returns the reply to one message of an agent."""
     accepted = request.headers.get("accept", "*/*")
     if not any(kind in accepted for kind in ("application/json", "application/*", "*/*")):
         raise HTTPException(406, "accept application/json")
@@ -152,7 +152,7 @@ async def answer_agent(request: Request) -> Response:
 async def _call(
     answer: Callable[..., Awaitable[dict[str, Any]]], service: Service, user: User, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a tool returns: a failure that the agent can mend is a result, too."""
+    """Returns what a tool returns: a failure that the agent can mend is a result, too."""
     try:
         found = await answer(service, user, given)
     except (SfumatoError, HTTPException) as error:

@@ -117,7 +117,7 @@ _FAILURES = {
 
 
 def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Returns the OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(plain_path(endpoint.path), {})[endpoint.method.lower()] = _describe_endpoint(
@@ -150,7 +150,7 @@ def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def plain_path(path: str) -> str:
-    """A path of a route as OpenAPI writes it.
+    """Returns a path of a route as OpenAPI writes it.
 
     >>> plain_path("/api/jobs/{number:int}")
     '/api/jobs/{number}'
@@ -196,7 +196,7 @@ _AMOUNTS = ("total", "spent", "left", "delta", "epsilon")
 
 
 async def tell_budget(service: Service, user: User, _: Given) -> Given:
-    """The budget with its amounts as numbers, and under `exact` as they are."""
+    """Returns the budget with its amounts as numbers, and under `exact` as they are."""
     found = await service.budget(user)
     share = found.get("share")
     return {
@@ -207,12 +207,12 @@ async def tell_budget(service: Service, user: User, _: Given) -> Given:
 
 
 async def list_tables(service: Service, user: User, _: Given) -> Given:
-    """The tables with their public columns."""
+    """Returns the tables with their public columns."""
     return {"tables": to_plain(await service.tables(user))}
 
 
 async def explain(service: Service, user: User, given: Given) -> Given:
-    """The price of a statement and its expected error, before it is bought."""
+    """Returns the price of a statement and its expected error, before it is bought."""
     found = await service.explain(
         user,
         given["sql"],
@@ -223,7 +223,7 @@ async def explain(service: Service, user: User, given: Given) -> Given:
 
 
 async def ask(service: Service, user: User, given: Given) -> Given:
-    """The answer to a statement, with what it has cost."""
+    """Returns the answer to a statement, with what it has cost."""
     reply = await service.ask(
         user,
         given["sql"],
@@ -256,7 +256,7 @@ async def add_user(service: Service, user: User, given: Given) -> Given:
 
 
 def check_name(name: str) -> str:
-    """`name`, if a release or one of its files may be called so."""
+    """Returns `name`, if a release or one of its files may be called so."""
     if not _NAME.fullmatch(name):
         raise HTTPException(404, "no such release or file: a name has letters, digits, dots and hyphens")
     return name
@@ -287,7 +287,7 @@ async def _follow_job(service: Service, user: User, given: Given) -> Response:
 
 
 async def _tell_events(service: Service, records: AsyncIterator[Given]) -> AsyncIterator[str]:
-    """The records as server-sent events, to their end or that of the server."""
+    """Yields the records as server-sent events, to their end or that of the server."""
     following = asyncio.ensure_future(anext(records, None))
     try:
         while not service.is_closing:
@@ -364,7 +364,7 @@ async def _tell_table(table: pa.Table) -> Given:
 
 
 def _name_type(kind: pa.DataType) -> str:
-    """The type of the values, however they are kept."""
+    """Returns the type of the values, however they are kept."""
     return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
@@ -374,7 +374,7 @@ def _read_amount(given: Given, key: str) -> Any:  # noqa: ANN401 - None, or what
 
 
 def to_numbers(record: Given) -> Given:
-    """The record as JSON has it, its amounts as numbers."""
+    """Returns the record as JSON has it, its amounts as numbers."""
     told = {key: parse_exact(record[key], name=key) for key in _AMOUNTS if isinstance(record.get(key), str)}
     plain: Given = to_plain({**record, **told})
     return plain
@@ -396,7 +396,7 @@ class Endpoint:
     status: int = 200
 
     async def __call__(self, request: Request) -> Response:
-        """The reply to `request`, for whoever sent it."""
+        """Returns the reply to `request`, for whoever sent it."""
         asker = await require_asker(request)
         given = {} if self.body is None else await read_json(request, SCHEMAS[self.body])
         found = await self.answer(find_service(request), asker.user, {**given, **request.path_params})

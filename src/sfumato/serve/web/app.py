@@ -42,7 +42,7 @@ _log = logging.getLogger("sfumato.serve.web")
 
 
 def make_app(service: Service) -> Starlette:
-    """The application of `service`: pages, API and the agents' endpoint.
+    """Returns the application of `service`: pages, API and the agents' endpoint.
 
     It answers to the names in its settings and to those of this machine. Only if it listens elsewhere and
     has no names it answers to all: on loopback no page can reach it under a name of its own.
@@ -117,7 +117,7 @@ class _Guard:
 
 
 async def _tell_failure(request: Request, error: Exception) -> Response:
-    """A failure as JSON to programs, as a page to people."""
+    """Returns a failure as JSON to programs, as a page to people."""
     status, _ = find_status(error)
     headers = dict(getattr(error, "headers", None) or {})
     if status == 429:

@@ -79,18 +79,18 @@ class Asker:
 
 
 def find_service(request: Request) -> Service:
-    """The service behind the doors."""
+    """Returns the service behind the doors."""
     service: Service = request.app.state.service
     return service
 
 
 def name_cookie(request: Request) -> str:
-    """The session's cookie; over TLS the prefix keeps other hosts from setting it."""
+    """Returns the session's cookie; over TLS the prefix keeps other hosts from setting it."""
     return "__Host-sfumato" if request.scope["scheme"] == "https" else "sfumato"
 
 
 async def find_asker(request: Request) -> Asker | None:
-    """Who asks: by a bearer token, else by the cookie of a session."""
+    """Returns who asks: by a bearer token, else by the cookie of a session."""
     service = find_service(request)
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme:
@@ -106,7 +106,7 @@ async def find_asker(request: Request) -> Asker | None:
 
 
 async def require_asker(request: Request, *, csrf: str | None = None) -> Asker:
-    """Who asks; what changes something needs the token of the session, in a header or as `csrf`."""
+    """Returns who asks; what changes something needs the token of the session, in a header or as `csrf`."""
     asker = await find_asker(request)
     if asker is None:
         headers = {"WWW-Authenticate": "Bearer"}
@@ -119,7 +119,7 @@ async def require_asker(request: Request, *, csrf: str | None = None) -> Asker:
 
 
 def check_origin(headers: Mapping[str, str]) -> str | None:
-    """Why a request that changes something must be refused: a page of another site sent it."""
+    """Returns why a request that changes something must be refused: a page of another site sent it."""
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return "requests from pages of other sites are refused"
     origin = headers.get("origin")
@@ -129,7 +129,7 @@ def check_origin(headers: Mapping[str, str]) -> str | None:
 
 
 async def read_body(request: Request, *, most: int = MOST_BODY) -> bytes:
-    """The body of a request, of at most so many bytes, sent within half a minute."""
+    """Returns the body of a request, of at most so many bytes, sent within half a minute."""
     too_large = HTTPException(413, f"a request may have {most:,} bytes")
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > most:
@@ -148,7 +148,7 @@ async def read_body(request: Request, *, most: int = MOST_BODY) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """The JSON in `body`: nested a little, no infinite numbers.
+    """Returns the JSON in `body`: nested a little, no infinite numbers.
 
     >>> parse_json(b'{"a": [1, 0.5]}')
     {'a': [1, 0.5]}
@@ -168,7 +168,7 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 
 async def read_json(request: Request, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object that was sent, held to `schema`."""
+    """Returns the JSON object that was sent, held to `schema`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with `Content-Type: application/json`")
     sent = parse_json(await read_body(request))
@@ -180,7 +180,7 @@ async def read_json(request: Request, schema: Mapping[str, Any]) -> dict[str, An
 
 
 def refuse_fields(sent: object, schema: Mapping[str, Any]) -> str | None:
-    """Why `sent` is not an object of `schema`; None if it is one.
+    """Returns why `sent` is not an object of `schema`; None if it is one.
 
     >>> refuse_fields({"sql": 5}, {"properties": {"sql": {"type": "string"}}, "required": ["sql"]})
     "'sql' must be string"
@@ -211,7 +211,7 @@ def _fits(value: object, schema: Mapping[str, Any]) -> bool:
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
-    """The fields of a form that a page sent."""
+    """Returns the fields of a form that a page sent."""
     try:
         body = (await read_body(request)).decode()
         plain = re.sub("%0d%0a", "%0A", body, flags=re.IGNORECASE)  # line breaks as they were typed
@@ -221,12 +221,12 @@ async def read_form(request: Request) -> dict[str, list[str]]:
 
 
 def field(form: Mapping[str, list[str]], name: str) -> str:
-    """The field `name` of a form without spaces around it, or an empty text."""
+    """Returns the field `name` of a form without spaces around it, or an empty text."""
     return form.get(name, [""])[0].strip()
 
 
 def find_status(error: Exception) -> tuple[int, str]:
-    """The HTTP status of a failure, and the name of its kind.
+    """Returns the HTTP status of a failure, and the name of its kind.
 
     >>> from sfumato.core.errors import UnsupportedQuery
     >>> find_status(UnsupportedQuery("no"))
@@ -241,7 +241,7 @@ def find_status(error: Exception) -> tuple[int, str]:
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
-    """A failure as the API tells it; of an unforeseen one only that it happened."""
+    """Returns a failure as the API tells it; of an unforeseen one only that it happened."""
     kind = find_status(error)[1]
     if isinstance(error, HTTPException):
         message = error.detail
@@ -255,7 +255,7 @@ def describe_error(error: Exception) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - walks any tree
-    """`value` as JSON has it: fractions as numbers, dates as text, nothing for what is no number.
+    """Returns `value` as JSON has it: fractions as numbers, dates as text, nothing for what is no number.
 
     >>> to_plain({"spent": Fraction(1, 10), "rows": [(float("nan"), datetime.date(2025, 1, 31))]})
     {'spent': 0.1, 'rows': [[None, '2025-01-31']]}
@@ -277,7 +277,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - walks any tree
 
 
 def list_rows(table: pa.Table, *, most: int | None = None) -> list[list[Any]]:
-    """The rows of a table as JSON has them, the first ones if there are more than `most`."""
+    """Returns the rows of a table as JSON has them, the first ones if there are more than `most`."""
     shown = table if most is None else table.slice(0, most)
     columns = [to_plain(column.to_pylist()) for column in shown.columns]
     return [list(row) for row in zip(*columns, strict=True)]

@@ -50,7 +50,7 @@ _NAV = {
 
 @cache
 def _asset(name: str) -> tuple[bytes, str]:
-    """A file of the pages, and a short digest of it."""
+    """Returns a file of the pages, and a short digest of it."""
     if name == "style.css":
         content: bytes = render_page("serve/style.css", internal=False)
     elif name == "icon.png":
@@ -93,7 +93,7 @@ async def show(
 
 
 async def show_failure(request: Request, status: int, message: str) -> Response:
-    """A page that says what failed; who has to sign in first is sent there."""
+    """Returns a page that says what failed; who has to sign in first is sent there."""
     if status == 401 and request.method == "GET":
         query = request.scope["query_string"].decode("latin-1")
         asked = request.scope["path"] + (f"?{query}" if query else "")
@@ -102,7 +102,7 @@ async def show_failure(request: Request, status: int, message: str) -> Response:
 
 
 async def enter_form(request: Request) -> tuple[Asker, dict[str, list[str]]]:
-    """Who sends a form, and its fields."""
+    """Returns who sends a form, and its fields."""
     form = await read_form(request)
     return await require_asker(request, csrf=field(form, "csrf")), form
 

@@ -58,7 +58,7 @@ _MOST_CHARTS = 4
 
 
 async def _ask(request: Request) -> Response:
-    """The editor; a question is priced first, and bought at the price that was shown, or less."""
+    """Returns the editor; a question is priced first, and bought at the price that was shown, or less."""
     if request.method == "GET":
         asker = await require_asker(request)
         text, action, seen, price = request.query_params.get("sql", ""), "price", "", ""
@@ -90,7 +90,7 @@ async def _ask(request: Request) -> Response:
 
 
 async def _show_price(request: Request) -> Response:
-    """The part of the editor's page that says what a question costs, while it is being written."""
+    """Returns the part of the editor's page that says what a question costs, while it is being written."""
     asker, form = await enter_form(request)
     text = form.get("sql", [""])[0]
     return await show(
@@ -99,7 +99,7 @@ async def _show_price(request: Request) -> Response:
 
 
 async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
-    """What the page shows of a question before it is bought."""
+    """Returns what the page shows of a question before it is bought."""
     budget = await api.tell_budget(service, user, {})
     told: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
     told |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
@@ -136,7 +136,7 @@ def _digest(text: str) -> str:
 
 
 def _sketch(name: str, half: float | None, words: str | None, *, gaussian: bool) -> dict[str, Any]:
-    """How far the noise in a column reaches, drawn if that is the same whatever the records are."""
+    """Returns how far the noise in a column reaches, drawn if that is the same whatever the records are."""
     label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
     return {
         "name": name,
@@ -154,7 +154,7 @@ def _meter(budget: dict[str, Any], price: float) -> object:
 
 
 def _describe_reply(reply: Reply) -> dict[str, Any]:
-    """An answer for its page: the table, and a chart of every value with an interval."""
+    """Returns an answer for its page: the table, and a chart of every value with an interval."""
     table = reply.table
     return {
         "spent": reply.spent,
@@ -166,7 +166,7 @@ def _describe_reply(reply: Reply) -> dict[str, Any]:
 
 
 def describe_table(table: pa.Table) -> dict[str, Any]:
-    """A table of answers for a page: the first rows, with intervals beside their values, and charts."""
+    """Gives a table of answers for a page: the first rows, with intervals beside their values, and charts."""
     names = table.column_names
     measured = [name for name in names if f"{name}_low" in names and f"{name}_high" in names]
     ends = {f"{name}{end}" for name in measured for end in ("_low", "_high")}
@@ -218,7 +218,7 @@ def _is_number(kind: object) -> bool:
 
 
 async def _send_csv(request: Request) -> Response:
-    """The answer that was bought, as a file; nothing more may be spent on it."""
+    """Returns the answer that was bought, as a file; nothing more may be spent on it."""
     import io
 
     from pyarrow import csv
@@ -233,7 +233,7 @@ async def _send_csv(request: Request) -> Response:
 
 
 def list_words(tables: list[dict[str, Any]]) -> str:
-    """What the editor can complete, as JSON: keywords, tables, and their columns."""
+    """Returns what the editor can complete, as JSON: keywords, tables, and their columns."""
     columns = {column["name"]: table["name"] for table in tables for column in table["columns"]}
     return json.dumps(
         {
@@ -244,7 +244,7 @@ def list_words(tables: list[dict[str, Any]]) -> str:
 
 
 def spell_name(name: str) -> str:
-    """A name as a statement has it, in quotes where it needs them.
+    """Returns a name as a statement has it, in quotes where it needs them.
 
     >>> spell_name("month"), spell_name("Date Type")
     ('month', '"Date Type"')
@@ -297,7 +297,7 @@ async def _history(request: Request) -> Response:
 
 
 def describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
-    """One charge for a list: who, when, what, how much; `text` if it can be asked again as it is."""
+    """Returns one charge for a list: who, when, what, how much; `text` if it can be asked again as it is."""
     subject = str(entry.get("subject") or "")
     amount = entry.get("epsilon")
     at = str(entry.get("at") or "")
@@ -316,7 +316,7 @@ def describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What waits for a steward, or was decided, for a list."""
+    """Returns what waits for a steward, or was decided, for a list."""
     asked = datetime.fromtimestamp(request["asked_at"]).astimezone()
     again = request["kind"] == "statement" and request["status"] == "approved"
     return {
@@ -334,7 +334,7 @@ def _amount(value: object) -> Fraction:
 
 
 async def _connect(request: Request) -> Response:
-    """How tools, programs and assistants ask as the same person; a new token is shown once."""
+    """Returns how tools, programs and assistants ask as the same person; a new token is shown once."""
     token = ""
     if request.method == "GET":
         asker = await require_asker(request)
@@ -362,7 +362,7 @@ async def _releases(request: Request) -> Response:
 
 
 async def _release(request: Request) -> Response:
-    """One release: its files, its report, questions to its model, and predictions of it."""
+    """Returns one release: its files, its report, questions to its model, and predictions of it."""
     text, rows, message, answer, status = "", "", "", None, 200
     if request.method == "GET":
         asker = await require_asker(request)

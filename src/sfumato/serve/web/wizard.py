@@ -90,7 +90,7 @@ class Facts:
 
 
 async def _wizard(request: Request) -> Response:
-    """One form for all steps: what was stated travels with it, and nothing is kept in between."""
+    """Returns one form for all steps: what was stated travels with it, and nothing is kept in between."""
     form: dict[str, list[str]] = {}
     if request.method == "GET":
         asker = await require_asker(request)
@@ -142,7 +142,7 @@ async def _wizard(request: Request) -> Response:
 async def _conclude(
     request: Request, asker: Asker, facts: Facts, kinds: Mapping[str, str], *, step: str, release: str
 ) -> Response:
-    """The last step: a preview, one of the files, or the release itself, which is then a job."""
+    """Returns the last step: a preview, one of the files, or the release itself, which is then a job."""
     service = find_service(request)
     served = facts.served
     files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
@@ -194,7 +194,7 @@ def _list_files(folder: Path) -> Iterator[str]:
 
 
 def _locate(name: str, folder: Path, suffixes: tuple[str, ...]) -> Path:
-    """The file `name` in the project's folder, and nowhere else."""
+    """Returns the file `name` in the project's folder, and nowhere else."""
     path = (folder / name).resolve()
     if not name.endswith(suffixes) or not path.is_relative_to(folder.resolve()) or not path.is_file():
         raise SchemaError(
@@ -209,7 +209,7 @@ def _read_kinds(source: str, project: Project) -> dict[str, str]:
 
 
 def _find_ways(kind: str) -> dict[str, str]:
-    """The ways in which a column of this kind may be described."""
+    """Returns the ways in which a column of this kind may be described."""
     fitting = {
         "integer": ("", "values", "values_file", "range", "bins", "bounds"),
         "number": ("", "bins", "bounds"),
@@ -223,7 +223,7 @@ def _find_ways(kind: str) -> dict[str, str]:
 def _read_facts(
     form: Mapping[str, list[str]], source: str, kinds: Mapping[str, str], *, name: str | None = None
 ) -> Facts:
-    """The facts in a form about the file `source`, or about the table `name` that is served already."""
+    """Gives the facts in a form about the file `source`, or about the table `name` that is served already."""
     plain = re.sub(r"\W+", "_", Path(source).name.split(".")[0]) or "records"
     columns = {
         column: (field(form, f"way.{place}"), form.get(f"words.{place}", [""])[0].strip())
@@ -261,7 +261,7 @@ def _apply_codebook(facts: Facts, text: str, kinds: Mapping[str, str]) -> Facts:
 
 
 def name_column(column: str, way: str) -> str:
-    """What a column is called in the project file: part of a date has a name of its own.
+    """Returns what a column is called in the project file: part of a date has a name of its own.
 
     >>> name_column("opened", "month"), name_column("ward", "values")
     ('opened_month', 'ward')
@@ -270,7 +270,7 @@ def name_column(column: str, way: str) -> str:
 
 
 def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
-    """The project file that says what `facts` say."""
+    """Returns the project file that says what `facts` say."""
     unit = "row" if facts.unit in ("", "row") else facts.unit
     lines = [
         "# Public facts: whom to protect, what columns may hold, what may be spent.",
@@ -353,7 +353,7 @@ def _whole(text: str, name: str, *, low: int | None = 1) -> str:
 
 
 def write_recipe_file(facts: Facts) -> str:
-    """The recipe file of the first release: counts of every combination of the chosen columns."""
+    """Returns the recipe file of the first release: counts of every combination of the chosen columns."""
     by = list(facts.by)
     for place, column in enumerate(by if not facts.served else ()):
         way = facts.columns[column][0]
@@ -373,7 +373,7 @@ def write_recipe_file(facts: Facts) -> str:
 
 
 def _parse(text: str, project: Project) -> Project:
-    """The project file, read as the command line reads it.
+    """Returns the project file, read as the command line reads it.
 
     Files of values that it names must be declared public: what a page shows of them is what they hold.
     """
@@ -401,7 +401,7 @@ def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
 
 
 def _list_fields(facts: Facts) -> list[tuple[str, str]]:
-    """The facts as fields of a form, to be sent again."""
+    """Returns the facts as fields of a form, to be sent again."""
     return [
         ("table", facts.name) if facts.served else ("source", facts.source),
         ("name", facts.name),
@@ -416,7 +416,7 @@ def _list_fields(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _preview(described: Project, recipe_text: str, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """What the release would look like, had these been the records: made up, released, thrown away."""
+    """Gives what the release would look like, had these been the records: made up, released, thrown away."""
     recipe = parse_recipe(tomllib.loads(recipe_text, parse_float=Decimal))
     table = described.table(recipe.recipe.table)
     with tempfile.TemporaryDirectory() as place:

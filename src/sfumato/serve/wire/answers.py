@@ -51,7 +51,7 @@ class Rows:
         return len(self.stretch)
 
     def take(self, start: int, stop: int) -> list[tuple[object, ...]]:
-        """The rows from `start` to before `stop`."""
+        """Returns the rows from `start` to before `stop`."""
         part = self.stretch[start:stop]
         if not part:
             return []
@@ -87,7 +87,7 @@ def move_cursor(place: int, count: int, direction: tuple[str, int | None]) -> tu
 
 
 def read_table(table: pa.Table, columns: tuple[Column, ...] | None, notes: tuple[str, ...]) -> Rows:
-    """The rows of an Arrow table, with the types that the client was told of before, if it was."""
+    """Returns the rows of an Arrow table, with the types that the client was told of before, if it was."""
     own = tuple(
         Column(name, find_oid(kind))
         for name, kind in zip(table.column_names, table.schema.types, strict=True)
@@ -98,7 +98,7 @@ def read_table(table: pa.Table, columns: tuple[Column, ...] | None, notes: tuple
 
 
 def explain_failure(error: BaseException) -> Refusal:
-    """What the client is told of an error: the sentence of one that was made for the asker.
+    """Returns what the client is told of an error: the sentence of one that was made for the asker.
 
     Every other failure has one code and one sentence, so that nothing can be learnt from how a statement
     failed after it was charged, and no path or trace leaves the server.

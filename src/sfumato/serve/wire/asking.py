@@ -74,7 +74,7 @@ class Asker:
             self._cancelled.set_result(None)
 
     async def describe(self, text: str, given: tuple[int, ...]) -> Shape:
-        """The columns and parameters of a statement; reads nothing and costs nothing.
+        """Returns the columns and parameters of a statement; reads nothing and costs nothing.
 
         `given` are the types of parameters that the client named, 0 where it did not.
         """
@@ -90,7 +90,7 @@ class Asker:
         return columns, tuple(find_oid(kind) for kind in description.parameters)
 
     async def explain(self, text: str, parameters: tuple[object, ...]) -> Rows:
-        """What a statement would cost and do, a line a row."""
+        """Returns what a statement would cost and do, a line a row."""
         user, epsilon = await self._find_user(), self._settings.epsilon
         work = self._service.explain(user, text, epsilon=epsilon, parameters=parameters)
         lines = [(line,) for line in str((await self._wait(work))["text"]).splitlines()]
@@ -105,7 +105,7 @@ class Asker:
         columns: tuple[Column, ...] | None,
         intervals: bool,
     ) -> Rows:
-        """The answer to a statement; in `columns`, if the client was told of them before.
+        """Returns the answer to a statement; in `columns`, if the client was told of them before.
 
         `intervals` says whether it has columns for their ends.
         """
@@ -155,7 +155,7 @@ class Asker:
         return reply
 
     async def _find_user(self) -> User:
-        """Who asks, as they are known now, unless what they logged in by is no longer theirs."""
+        """Returns who asks, as they are known now, unless what they logged in by is no longer theirs."""
         user = await asyncio.to_thread(self._service.find_user, self._user.name, proven=self._proven)
         if user is None:
             raise Refusal("28000", "this user was removed, or has a new password; log in again", fatal=True)

@@ -62,7 +62,7 @@ class CopyForm:
     header: bool = False
 
     def write(self, values: list[bytes | None]) -> bytes:
-        """One row of text values as a line of text or CSV."""
+        """Returns one row of text values as a line of text or CSV."""
         write = self._write_csv if self.style == "csv" else self._write_text
         return self.delimiter.join(map(write, values)).encode() + b"\n"
 
@@ -99,7 +99,7 @@ class Command:
 
 
 def split_statements(text: str) -> list[str]:
-    """The statements of a string, without the semicolons between them and without empty ones.
+    """Returns the statements of a string, without the semicolons between them and without empty ones.
 
     >>> split_statements("SET a = ';'; SELECT 1 /* ; */;")
     ["SET a = ';'", 'SELECT 1 /* ; */']
@@ -114,7 +114,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def count_parameters(text: str) -> int:
-    """The largest n of the parameters $n in a statement.
+    """Returns the largest n of the parameters $n in a statement.
 
     >>> count_parameters("SELECT $2, '$7'")
     2
@@ -124,7 +124,7 @@ def count_parameters(text: str) -> int:
 
 
 def read_command(text: str) -> Command:
-    """What the statement `text` is.
+    """Returns what the statement `text` is.
 
     >>> read_command("set sfumato.epsilon to '0.1'").value
     '0.1'
@@ -177,7 +177,7 @@ def read_command(text: str) -> Command:
 
 
 def find_set_config(text: str, parameters: tuple[object, ...]) -> list[tuple[str, str]]:
-    """The settings that calls of set_config in a statement change, with their new values."""
+    """Returns the settings that calls of set_config in a statement change, with their new values."""
     found = []
     for match in _SET_CONFIG.finditer(_strip_comments(text)):
         pair = []
@@ -191,7 +191,7 @@ def find_set_config(text: str, parameters: tuple[object, ...]) -> list[tuple[str
 
 
 def read_options(text: str) -> list[tuple[str, str]]:
-    r"""The settings in the connection option `options`.
+    r"""Returns the settings in the connection option `options`.
 
     >>> read_options(r"-csfumato.epsilon=0.1 -c a=b\ c --search-path=x")
     [('sfumato.epsilon', '0.1'), ('a', 'b c'), ('search_path', 'x')]
@@ -366,7 +366,7 @@ def _strip_comments(text: str) -> str:
 
 
 def _scan(text: str) -> Iterator[tuple[str, int, int]]:
-    """The marks of a statement with where they begin and end: ; ( ) $ for parameters, -- for comments.
+    """Yields the marks of a statement with where they begin and end: ; ( ) $ for parameters, -- for comments.
 
     Every quote and comment is closed or refused, so the time is linear in the text.
     """

@@ -48,19 +48,19 @@ class Stream:
         return self._tls
 
     async def peek(self) -> int:
-        """The next byte, which stays to be read."""
+        """Returns the next byte, which stays to be read."""
         await self._fill(1)
         return self._seen[0]
 
     async def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Returns the next `size` bytes."""
         await self._fill(size)
         data = bytes(self._seen[:size])
         del self._seen[:size]
         return data
 
     async def read_message(self, *, most: int) -> tuple[bytes, bytes]:
-        """The kind and the body of the next message, which may have `most` bytes."""
+        """Returns the kind and the body of the next message, which may have `most` bytes."""
         head = await self.take(5)
         length = int.from_bytes(head[1:], "big") - 4
         if not 0 <= length <= most:
@@ -164,7 +164,7 @@ class Body:
         self._place = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Returns the next `size` bytes."""
         stop = self._place + size
         if size < 0 or stop > len(self._data):
             raise Refusal("08P01", "a message is shorter than it says")
@@ -173,15 +173,15 @@ class Body:
         return piece
 
     def int16(self) -> int:
-        """The next two bytes, as a number without sign."""
+        """Returns the next two bytes, as a number without sign."""
         return int.from_bytes(self.take(2), "big")
 
     def int32(self) -> int:
-        """The next four bytes, as a number with sign."""
+        """Returns the next four bytes, as a number with sign."""
         return int.from_bytes(self.take(4), "big", signed=True)
 
     def text(self) -> str:
-        """The text up to the next zero byte."""
+        """Returns the text up to the next zero byte."""
         stop = self._data.find(b"\0", self._place)
         if stop < 0:
             raise Refusal("08P01", "a text in a message does not end")
@@ -198,7 +198,7 @@ class Body:
         return values
 
     def rest(self) -> bytes:
-        """What is left."""
+        """Returns what is left."""
         return self.take(len(self._data) - self._place)
 
     def end(self) -> None:
@@ -208,7 +208,7 @@ class Body:
 
 
 def decode(data: bytes) -> str:
-    """`data` as text; what is not UTF-8 is refused."""
+    """Returns `data` as text; what is not UTF-8 is refused."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -216,7 +216,7 @@ def decode(data: bytes) -> str:
 
 
 def message(kind: bytes, *parts: bytes) -> bytes:
-    r"""A message of the server: its kind, its length, its parts.
+    r"""Returns a message of the server: its kind, its length, its parts.
 
     >>> message(b"Z", b"I")
     b'Z\x00\x00\x00\x05I'
@@ -226,7 +226,7 @@ def message(kind: bytes, *parts: bytes) -> bytes:
 
 
 def cstring(text: str) -> bytes:
-    """A text as messages hold it, ended by a zero byte."""
+    """Returns a text as messages hold it, ended by a zero byte."""
     return text.replace("\0", "").encode("utf-8", "replace") + b"\0"
 
 
@@ -236,7 +236,7 @@ def parameter_status(name: str, value: str) -> bytes:
 
 
 def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
-    """The names and types of an answer's columns, and whether each will be text (0) or binary (1)."""
+    """Returns the names and types of an answer's columns, and whether each will be text (0) or binary (1)."""
     parts = [struct.pack("!H", len(columns))]
     for column, form in zip(columns, formats, strict=True):
         parts.append(cstring(column.name))
@@ -245,7 +245,7 @@ def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
 
 
 def data_row(values: Iterable[bytes | None]) -> bytes:
-    """One row of values that are encoded already."""
+    """Returns one row of values that are encoded already."""
     parts = [
         b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values
     ]
@@ -253,13 +253,13 @@ def data_row(values: Iterable[bytes | None]) -> bytes:
 
 
 def error_response(refusal: Refusal) -> bytes:
-    """An error, with its SQLSTATE."""
+    """Returns an error, with its SQLSTATE."""
     severity = "FATAL" if refusal.fatal else "ERROR"
     return message(b"E", _fields(severity, refusal.code, str(refusal), refusal.hint))
 
 
 def notice_response(text: str, *, severity: str = "NOTICE", code: str = "00000") -> bytes:
-    """A sentence beside an answer."""
+    """Returns a sentence beside an answer."""
     return message(b"N", _fields(severity, code, text, ""))
 
 

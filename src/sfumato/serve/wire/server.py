@@ -40,7 +40,7 @@ _BINDING = "tls-server-end-point"
 
 
 def hash_certificate(certificate: bytes) -> bytes | None:
-    """What binds a login to the TLS session: the digest of the server's certificate (DER).
+    """Returns what binds a login to the TLS session: the digest of the server's certificate (DER).
 
     It uses the hash of the certificate's own signature, but never MD5 or SHA-1; None where the signature
     has none (Ed25519), for which no binding is defined.
@@ -71,7 +71,7 @@ class Exchange:
         self._said: list[str] = []
 
     def begin(self, data: bytes) -> bytes:
-        """The answer to the client's first message: the whole nonce, the salt and the iterations."""
+        """Returns the answer to the client's first message: the whole nonce, the salt and the iterations."""
         flag, _, rest = _text(data).partition(",")
         identity, _, bare = rest.partition(",")
         # "y" says: I could bind, but you did not offer it. If we did, someone took the offer away.
@@ -90,7 +90,7 @@ class Exchange:
         return first.encode()
 
     def finish(self, data: bytes) -> bytes | None:
-        """The answer to the client's proof: the server's own, or None if the password is wrong."""
+        """Returns the answer to the client's proof: the server's own, or None if the password is wrong."""
         bare, _, proof = _text(data).rpartition(",p=")
         fields = dict(part.split("=", 1) for part in bare.split(",") if "=" in part)
         channel = self._header.encode() + ((self._binding or b"") if self._plus else b"")
@@ -231,7 +231,7 @@ class WireServer:
             del self._keys[key]
 
     async def _start(self, stream: Stream) -> _Startup | None:
-        """The startup message, after requests for encryption; None if the connection was to cancel."""
+        """Gives the startup message, after requests for encryption; None if the connection was to cancel."""
         if await stream.peek() == _TLS_RECORD:
             if self._tls is None:
                 raise ConnectionAbortedError
@@ -317,7 +317,7 @@ class WireServer:
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
     async def _authenticate(self, stream: Stream, name: str, *, host: str) -> Verifier:
-        """What the client has proven to know the password of."""
+        """Returns what the client has proven to know the password of."""
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -346,7 +346,7 @@ class WireServer:
 
 
 def load_certificate(pem: str) -> bytes:
-    """The first certificate of a PEM file's text, as DER."""
+    """Returns the first certificate of a PEM file's text, as DER."""
     end = "-----END CERTIFICATE-----"
     start = pem.index("-----BEGIN CERTIFICATE-----")
     return ssl.PEM_cert_to_DER_cert(pem[start : pem.index(end, start) + len(end)])

@@ -299,7 +299,7 @@ class Session:
         return given
 
     async def _find_shape(self, prepared: _Prepared, *, anew: bool = False) -> Shape:
-        """The columns of a statement, None if it has no rows, and the types of its parameters; free.
+        """Returns the columns of a statement, None if it has no rows, and the types of its parameters; free.
 
         `anew` if the client is told of them now: with intervals as they are set now.
         """
@@ -462,14 +462,14 @@ class Session:
         self._complete(f"COPY {len(rows)}")
 
     async def _fetch(self, command: Command) -> Rows:
-        """The rows that FETCH or MOVE goes over; the cursor then stands on the last of them."""
+        """Returns the rows that FETCH or MOVE goes over; the cursor then stands on the last of them."""
         cursor = self._find_portal(command.name)
         rows = await self._open(cursor)
         stretch, cursor.place = move_cursor(cursor.place, len(rows), command.direction)
         return replace(rows, stretch=stretch, word="FETCH", notes=())
 
     async def _open(self, portal: _Portal) -> Rows:
-        """The rows of a portal; asked for once, when they are first wanted."""
+        """Returns the rows of a portal; asked for once, when they are first wanted."""
         if portal.rows is None:
             prepared = portal.prepared
             command = prepared.command

@@ -99,7 +99,7 @@ class SessionSettings:
             raise Refusal("42704", f"there is no setting {name[:63]!r}") from None
 
     def to_dict(self) -> dict[str, str]:
-        """All settings with their values, in order."""
+        """Returns all settings with their values, in order."""
         return dict(sorted(self._values.items()))
 
     @property
@@ -159,7 +159,7 @@ class SessionSettings:
         self._before = None
 
     def show(self, name: str) -> Rows:
-        """What SHOW answers: one setting, or "all" of them."""
+        """Returns what SHOW answers: one setting, or "all" of them."""
         if name == "all":
             values: list[tuple[object, ...]] = [(*pair, "") for pair in self.to_dict().items()]
             columns = tuple(Column(key, TEXT) for key in ("name", "setting", "description"))
@@ -168,7 +168,7 @@ class SessionSettings:
         return Rows(columns=(column,), source=[(self[name],)], stretch=range(1), word="SHOW")
 
     def news(self) -> list[tuple[str, str]]:
-        """The settings to tell the client of, as they changed since the last time."""
+        """Returns the settings to tell the client of, as they changed since the last time."""
         found = []
         for name, spelling in _REPORTED.items():
             if self._told.get(name) != self._values[name]:

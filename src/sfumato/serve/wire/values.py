@@ -80,12 +80,12 @@ _QUOTED = re.compile(r'[{},"\\\s]|^$|^null$', re.IGNORECASE)
 
 
 def type_size(oid: int) -> int:
-    """The width of a type in bytes, -1 if it varies."""
+    """Returns the width of a type in bytes, -1 if it varies."""
     return _SIZES.get(oid, -1)
 
 
 def find_oid(kind: pa.DataType) -> int:
-    """The PostgreSQL type that holds the values of an Arrow type.
+    """Returns the PostgreSQL type that holds the values of an Arrow type.
 
     >>> find_oid(pa.int64()), find_oid(pa.list_(pa.string()))
     (20, 1009)
@@ -115,7 +115,7 @@ def find_oid(kind: pa.DataType) -> int:
 
 
 def find_arrow(oid: int) -> pa.DataType | None:
-    """The Arrow type of a parameter whose type a client has named; None if it says little."""
+    """Returns the Arrow type of a parameter whose type a client has named; None if it says little."""
     return {
         BOOL: pa.bool_(),
         INT2: pa.int16(),
@@ -131,7 +131,7 @@ def find_arrow(oid: int) -> pa.DataType | None:
 
 
 def encode(value: object, oid: int, form: int) -> bytes | None:
-    r"""A value in text (`form` 0) or binary (1); None for NULL.
+    r"""Returns a value in text (`form` 0) or binary (1); None for NULL.
 
     >>> encode(3, 23, 1), encode([1, None], 1016, 0)
     (b'\x00\x00\x00\x03', b'{1,NULL}')
@@ -142,7 +142,10 @@ def encode(value: object, oid: int, form: int) -> bytes | None:
 
 
 def decode_value(data: bytes | None, oid: int, form: int) -> object:
-    """A parameter as a Python value; ValueError if `data` is no such value. Unknown types are text."""
+    """Returns a parameter as a Python value; ValueError if `data` is no such value.
+
+    Unknown types are text.
+    """
     if data is None:
         return None
     try:

@@ -93,18 +93,18 @@ def describe_type(name: str, modifier: int, *, is_enum: bool) -> Stored:
 
 
 def stored_name(name: str) -> str:
-    """A stored column in SQL that reads the table as `stored`."""
+    """Returns a stored column in SQL that reads the table as `stored`."""
     return f"stored.{quote_name(name)}"
 
 
 def identify(name: str, column: Stored) -> str:
-    """The SQL for an individual, such that its text is the one that every engine has for it."""
+    """Returns the SQL for an individual, such that its text is the one that every engine has for it."""
     quoted = stored_name(name)
     return quoted if column.kind in ("integer", "boolean") else text_of(quoted, column)
 
 
 def text_of(name: str, column: Stored) -> str:
-    """The SQL for the text of a value, compared by its bytes. Not for floating numbers."""
+    """Returns the SQL for the text of a value, compared by its bytes. Not for floating numbers."""
     text = f"CAST({name} AS text)"
     if column.type == "numeric":
         if column.digits is None:
@@ -119,7 +119,7 @@ def text_of(name: str, column: Stored) -> str:
 
 
 def number_of(name: str, column: Stored) -> str:
-    """The SQL for the double nearest to a value, NULL for what is no number, such as NaN."""
+    """Returns the SQL for the double nearest to a value, NULL for what is no number, such as NaN."""
     match column.kind:
         case "date" | "other":
             return "CAST(NULL AS float8)"
@@ -135,7 +135,7 @@ def number_of(name: str, column: Stored) -> str:
 
 
 def part_of_moment(name: str, column: Stored, part: str) -> str:
-    """The SQL for a part of a stored date or timestamp."""
+    """Returns the SQL for a part of a stored date or timestamp."""
     if column.type == "date":
         if part == "hour":
             value = "0"
@@ -198,7 +198,7 @@ def moment_fields(name: str, column: Stored, alias: str) -> str:
 
 
 def part_of_fields(alias: str, part: str) -> str:
-    """The SQL for a part of the moment whose fields are under `alias`."""
+    """Returns the SQL for a part of the moment whose fields are under `alias`."""
     first = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
     # Midnight may be written as 24:00, and is the beginning of the next day.
     value = {
@@ -213,7 +213,7 @@ def part_of_fields(alias: str, part: str) -> str:
 
 
 def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored], relation: str) -> str:
-    """The query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
+    """Gives the query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
     selected, joins = [], []
     if table.unit.column is not None:
         selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
@@ -225,7 +225,7 @@ def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, St
 
 
 def encode_plainly(column: Column, stored: Mapping[str, Stored], *, limit: int) -> str | None:
-    """The SQL for the code of a column, None if it takes joins to compute it."""
+    """Returns the SQL for the code of a column, None if it takes joins to compute it."""
     found = _encode_column(column, stored, "f", limit=limit)
     return None if found.joins else found.code
 
@@ -242,7 +242,7 @@ def _days(y: str, month: str, day: str) -> str:
 
 
 def plain_moment(name: str, column: Stored) -> str:
-    """A stored timestamp in UTC, NULL outside the years that are read."""
+    """Returns a stored timestamp in UTC, NULL outside the years that are read."""
     moment = f"({name} AT TIME ZONE 'UTC')" if column.type == "timestamptz" else name
     ends = [datetime(1970, 1, 1) + timedelta(microseconds=each) for each in (FIRST_MOMENT, LAST_MOMENT)]
     low, high = (f"TIMESTAMP '{end.isoformat(sep=' ')}'" for end in ends)
@@ -291,7 +291,7 @@ def _number_of_decimal(name: str, digits: tuple[int, int] | None) -> str:
 
 
 def _hold_decimal(value: str) -> str:
-    """The double nearest to a decimal of any length; a cast alone would fail beyond the largest one."""
+    """Gives the double nearest to a decimal of any length; a cast alone would fail beyond the largest one."""
     least = _decimal(Fraction(1, 2**1075))
     return (
         f"CASE WHEN {value} >= {_LARGEST} THEN CAST('Infinity' AS float8) "
@@ -301,7 +301,7 @@ def _hold_decimal(value: str) -> str:
 
 
 def _decimal(number: Fraction) -> str:
-    """A power of two below one, written out."""
+    """Returns a power of two below one, written out."""
     places = number.denominator.bit_length() - 1
     return f"0.{5**places:0{places}d}"
 
@@ -387,7 +387,7 @@ def _encode_bins(value: _Encoding, edges: tuple[Fraction, ...], *, clamp: bool) 
 
 
 def _look_up(key: str, keys: list[str | None], joins: str = "") -> _Encoding:
-    """The place of `key` in a public list: a search in a constant, however long the list is."""
+    """Returns the place of `key` in a public list: a search in a constant, however long the list is."""
     # No stored text holds a NUL, so that a listed one is never met.
     places = {each: place for place, each in enumerate(keys) if each is not None and "\x00" not in each}
     if not places:
@@ -464,13 +464,13 @@ class PostgresWords(Words):
     divided = "/"
 
     def spell_unit(self, name: str, stored: Stored) -> str:
-        """An individual, NULL for nobody."""
+        """Returns an individual, NULL for nobody."""
         if stored.type not in (*_WHOLE, *_SPELLED, "bool"):
             raise UnpushedError
         return identify(name, stored)
 
     def spell_raw(self, name: str, stored: Stored) -> Pushed:
-        """A stored value made plain."""
+        """Returns a stored value made plain."""
         value = stored_name(name)
         match stored.type:
             case "int2" | "int4" | "int8":
@@ -489,7 +489,7 @@ class PostgresWords(Words):
                 raise UnpushedError
 
     def spell_whole(self, name: str, stored: Stored) -> Pushed:
-        """A stored whole number or truth value as a whole number."""
+        """Returns a stored whole number or truth value as a whole number."""
         value = stored_name(name)
         if stored.type == "bool":
             return Pushed(f"CAST({value} AS integer)", "integer", (0, 1), wide=True)
@@ -518,7 +518,7 @@ class PostgresWords(Words):
         return Pushed(plain, "double", loose=wide)
 
     def spell_present(self, number: str, loose: str | None) -> str:
-        """Whether there is a number."""
+        """Returns whether there is a number."""
         return f"{number} IS NOT NULL" if loose is None else f"{loose} <> 'NaN'"
 
     def spell_text(self, name: str, stored: Stored) -> Pushed:
@@ -531,20 +531,20 @@ class PostgresWords(Words):
         return Pushed(f"({text})", "text")
 
     def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
-        """A part of a stored date or moment, as a described column has it."""
+        """Returns a part of a stored date or moment, as a described column has it."""
         if stored.kind != "date" or (stored.type == "date" and part == "hour"):
             raise UnpushedError
         return Pushed(f"({part_of_moment(stored_name(name), stored, part)})", "integer")
 
     def spell_code(self, column: Column) -> str:
-        """The code of a column, as recipes count it."""
+        """Returns the code of a column, as recipes count it."""
         code = encode_plainly(column, self.stored, limit=self.table.text_limit)
         if code is None:
             raise UnpushedError
         return f"({code})"
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
-        """A part of a plain date or moment."""
+        """Returns a part of a plain date or moment."""
         if part == "EPOCH_US":
             return _microseconds(value, kind)
         name = _PARTS.get(part, part.lower())
@@ -555,11 +555,11 @@ class PostgresWords(Words):
         return f"({found})"
 
     def spell_literal(self, text: str) -> str:
-        """A text in quotes."""
+        """Returns a text in quotes."""
         return quote_text(text)
 
     def spell_moment(self, microseconds: int) -> str:
-        """A moment, in microseconds from 1970."""
+        """Returns a moment, in microseconds from 1970."""
         moment = datetime(1970, 1, 1) + timedelta(microseconds=microseconds)
         return f"TIMESTAMP '{moment.isoformat(sep=' ')}'"
 
@@ -591,7 +591,7 @@ class BeyondKept:
     def find(
         self, connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str, server: str
     ) -> list[Any]:
-        """The individuals over the bound, as the server names them; `server` is how it is reached."""
+        """Returns the individuals over the bound, as the server names them; `server` is how it is reached."""
         if pushed.unit is None:
             return []
         state = find_state(connection)
@@ -609,7 +609,7 @@ class BeyondKept:
 
 
 def find_state(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[str, ...] | None:
-    """What tells the state that a transaction sees apart from all others, or None if nothing does.
+    """Returns what tells the state that a transaction sees apart from all others, or None if nothing does.
 
     Whatever changes a row has a number of its own, and is ended, under way or to come in a snapshot: two that
     read the same see the same rows. A server that repeats another's changes does not list what is under way.
@@ -621,7 +621,7 @@ def find_state(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[str, ..
 def find_beyond(
     connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str
 ) -> list[Any]:
-    """The individuals of more records than may count, as the server names them."""
+    """Returns the individuals of more records than may count, as the server names them."""
     return [row[0] for row in connection.execute(beyond_query(pushed, relation)).fetchall()]
 
 
@@ -635,6 +635,6 @@ def ask_beside(
 
 
 def with_beyond(query: str, kind: str) -> str:
-    """A query that may read `beyond`, individuals that are given as its one parameter."""
+    """Returns a query that may read `beyond`, individuals that are given as its one parameter."""
     listed = f"SELECT u FROM unnest(%s::{_ARRAYS.get(kind, 'text')}[]) AS listed(u)"
     return f"WITH beyond AS ({listed}) {query.replace('%', '%%')}"

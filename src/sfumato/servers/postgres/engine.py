@@ -215,7 +215,7 @@ class PostgresEngine(ServerEngine):
                 room.connection.execute(f"EXPLAIN {encoded}")
 
     def version(self, table: Table, *, secret: bytes) -> str:
-        """A keyed digest of what the catalogues say; see `relation_facts` for what it can miss."""
+        """Returns a keyed digest of what the catalogues say; see `relation_facts` for what it can miss."""
         with self._open(table) as (room, source):
             return sign_version(json.dumps(self._learn(room, source)), secret=secret)
 
@@ -234,7 +234,7 @@ class PostgresEngine(ServerEngine):
             return collect_cells(table, marginals, occupied, ask(counted_query(table, asked), {}))
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
-        """The wanted columns of a table for statements; they are read when asked for."""
+        """Returns the wanted columns of a table for statements; they are read when asked for."""
         with self._open(table) as (room, source):
             stored = self._look(room, source).columns
 
@@ -245,7 +245,7 @@ class PostgresEngine(ServerEngine):
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """The plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
+        """Returns the plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
         with self._open(table) as (room, source):
             described = self._look(room, source)
             if not _is_steady(described, self._learn(room, source)):
@@ -260,7 +260,7 @@ class PostgresEngine(ServerEngine):
     def aggregate(
         self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
     ) -> tuple[TrueAggregates, Fetched | None]:
-        """The aggregates of all individuals within their bound, and the records of the others."""
+        """Returns the aggregates of all individuals within their bound, and the records of the others."""
         with self._open(table) as (room, source), hide_server(source):
             if pushed.only_counts:
                 (row,) = room.connection.execute(clipped_query(pushed, _relation(source))).fetchall()
@@ -352,7 +352,7 @@ class PostgresSource:
 
 
 def parse_source(location: str, *, table: str) -> PostgresSource:
-    """The table that a URL names: postgresql://host/database?table=schema.name; by default of `public`.
+    """Gives the table that a URL names: postgresql://host/database?table=schema.name; by default of `public`.
 
     >>> parse_source("postgresql://db/city?table=trips", table="t").relation
     '"public"."trips"'
@@ -372,7 +372,7 @@ def parse_source(location: str, *, table: str) -> PostgresSource:
 
 
 def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection in a read-only transaction that sees one snapshot, with settings of its own."""
+    """Returns a connection in a read-only transaction that sees one snapshot, with settings of its own."""
     try:
         import psycopg
     except ImportError:
@@ -486,7 +486,7 @@ class Described:
 
 
 def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: PostgresSource) -> Described:
-    """The columns of a table or view, or an error about public facts."""
+    """Returns the columns of a table or view, or an error about public facts."""
     row = connection.execute(_RELATION, [source.schema, source.table]).fetchone()
     if row is None:
         raise SourceError(
@@ -511,7 +511,7 @@ def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: P
 def relation_facts(
     connection: psycopg.Connection[tuple[Any, ...]], source: PostgresSource
 ) -> tuple[Any, ...]:
-    """What changes when the table does: its columns, its files, and the server's counters of changes.
+    """Returns what changes when the table does: its columns, its files, and the server's counters of changes.
 
     The counters are those of the whole life of the table, of its parts and of what a view is made of. A
     server may tell of a change some seconds late, after a crash it begins anew, and a view that looks at
@@ -528,7 +528,7 @@ def relation_facts(
 
 
 def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
-    """A relation of public whole numbers, written out: a read-only transaction can make no tables."""
+    """Returns a relation of public whole numbers, written out: a read-only transaction can make no tables."""
     if max(values.size for values in columns.values()) > _MOST_LISTED:
         raise RecipeError(f"more than {_MOST_LISTED:,} questions or weights do not fit into one statement")
     arrays = ", ".join(

@@ -94,7 +94,7 @@ class Scope:
     words: Words
 
     def code_of(self, tree: exp.Expr) -> str | None:
-        """The described column whose code a tree is, or None if it is something else."""
+        """Returns the described column whose code a tree is, or None if it is something else."""
         scope: Scope | None = self
         while isinstance(tree, exp.Column) and scope is not None:
             if scope.inner is None:
@@ -107,7 +107,7 @@ class Scope:
         return None
 
     def translate(self, tree: exp.Expr) -> Pushed:
-        """The tree as the server spells it."""
+        """Returns the tree as the server spells it."""
         if any(value for name, value in tree.args.items() if name not in _KNOWN_ARGUMENTS):
             # Such as SYMMETRIC: what is not known here may turn the meaning around.
             raise UnpushedError
@@ -195,7 +195,7 @@ class Scope:
         ]
 
     def _constant(self, tree: exp.Expr, kind: PushedKind) -> str:
-        """A constant as DuckDB converts it to what it is compared with."""
+        """Returns a constant as DuckDB converts it to what it is compared with."""
         while isinstance(tree, exp.Paren):
             tree = tree.this
         if isinstance(tree, exp.Null):
@@ -310,7 +310,7 @@ class Scope:
 
 
 def read_scope(select: exp.Select, words: Words) -> Scope:
-    """The scope of a select list that is about to be written over `select`."""
+    """Returns the scope of a select list that is about to be written over `select`."""
     known = {"from_", "where", "expressions", "kind", "hint", "distinct", "operation_modifiers"}
     if any(value for name, value in select.args.items() if name not in known) or select.args.get("distinct"):
         raise UnpushedError
@@ -354,7 +354,7 @@ def _read_whole(tree: exp.Expr) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _evaluate(expression: str) -> Any:  # noqa: ANN401 - a number of any kind
-    """A constant as DuckDB computes it."""
+    """Returns a constant as DuckDB computes it."""
     with connect(plainly=True) as connection:
         ((found,),) = connection.execute(f"SELECT {expression}").fetchall()
     if found is None:
@@ -363,7 +363,7 @@ def _evaluate(expression: str) -> Any:  # noqa: ANN401 - a number of any kind
 
 
 def to_double(value: Pushed, words: Words) -> str:
-    """A number or truth value as a floating number."""
+    """Returns a number or truth value as a floating number."""
     match value.kind:
         case "double":
             return value.sql
@@ -431,7 +431,10 @@ class PushedPlan:
 
 
 def push_plan(plan: QueryPlan, words: Words) -> PushedPlan | None:
-    """The plan as the server of `words` spells it, or None if it is left to DuckDB. Public facts decide."""
+    """Returns the plan as the server of `words` spells it, or None if it is left to DuckDB.
+
+    Public facts decide.
+    """
     try:
         return _push(plan, words)
     except UnpushedError:
@@ -442,7 +445,7 @@ _AMONG = "EXISTS (SELECT 1 FROM beyond WHERE beyond.u = records.u)"
 
 
 def beyond_query(pushed: PushedPlan, relation: str, *, among: bool = False) -> str:
-    """The individuals of more records than may count, of those that the statement keeps.
+    """Returns the individuals of more records than may count, of those that the statement keeps.
 
     With `among`, they are looked for in the relation `beyond` alone.
     """
@@ -463,7 +466,7 @@ def clipped_query(pushed: PushedPlan, relation: str) -> str:
 
 
 def spread_counts(pushed: PushedPlan, row: tuple[Any, ...]) -> TrueAggregates:
-    """The aggregates in the row of `clipped_query`."""
+    """Returns the aggregates in the row of `clipped_query`."""
     counted = dict(zip(("records", "individuals"), (int(each or 0) for each in row), strict=True))
     values = (np.array([counted[each.statistic]], np.int64) for each in pushed.measures)
     return TrueAggregates(tuple(values), None, None)
@@ -512,7 +515,7 @@ def aggregate_queries(pushed: PushedPlan, relation: str, *, bounded: bool) -> di
 def collect_aggregates(
     pushed: PushedPlan, answers: Mapping[tuple[int, ...], Iterable[tuple[Any, ...]]]
 ) -> TrueAggregates:
-    """The aggregates in the rows that a server answers with."""
+    """Returns the aggregates in the rows that a server answers with."""
     values: list[NDArray[np.int64]] = [
         np.zeros((pushed.groups, CELLS + 1) if each.statistic == "quantile" else pushed.groups, np.int64)
         for each in pushed.measures
@@ -533,7 +536,7 @@ def collect_aggregates(
 
 
 def add_aggregates(one: TrueAggregates, other: TrueAggregates) -> TrueAggregates:
-    """The aggregates of two groups of individuals that have nobody in common."""
+    """Returns the aggregates of two groups of individuals that have nobody in common."""
     pairs = zip(one.true_values, other.true_values, strict=True)
     # Neither is beyond 2^62, so that the sum of two is none beyond 2^63.
     added = (np.clip(a + b, -_SATURATED, _SATURATED) for a, b in pairs)
@@ -548,7 +551,7 @@ def _grouped(keys: list[str], items: list[str], rows: str) -> str:
 def _find_cells(
     pushed: PushedPlan, columns: list[tuple[Any, ...]], rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The cells of all rows that are in one, and which rows these are."""
+    """Returns the cells of all rows that are in one, and which rows these are."""
     cells, kept = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
     for key, column in zip(pushed.keys, columns, strict=True):
         absent = -1 if key.other is None else key.other
@@ -614,7 +617,7 @@ def _push_key(tree: exp.Expr, size: int, scope: Scope, words: Words) -> PushedKe
 
 
 def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
-    """What a measure adds up of a record, as `_value` in `execute` has it."""
+    """Returns what a measure adds up of a record, as `_value` in `execute` has it."""
     if measure.statistic == "present" and not measure.is_number:
         return f"CASE WHEN {value.sql} IS NOT NULL THEN 1 END"
     if value.kind not in ("integer", "double", "boolean", "null"):
@@ -650,7 +653,7 @@ def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
 
 
 def _round_away(value: str, words: Words) -> str:
-    """A number rounded to a whole one, halves away from zero, as DuckDB does; servers differ in that.
+    """Returns a number rounded to a whole one, halves away from zero, as DuckDB does; servers differ in that.
 
     From a half to 2^40 adding a half is exact, or rounds to a number whose floor is the same.
     """

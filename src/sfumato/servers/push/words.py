@@ -73,12 +73,12 @@ class Words(ABC):
         self._plain = {name.lower(): name for name in stored}
 
     def unit(self) -> str | None:
-        """The individual of a record, or None where every record is one."""
+        """Returns the individual of a record, or None where every record is one."""
         name = self.table.unit.column
         return None if name is None else self.spell_unit(name, self.stored[name])
 
     def value(self, name: str) -> Pushed:
-        """The value of a column as a statement sees it, as `value_column` in `encode` has it."""
+        """Returns the value of a column as a statement sees it, as `value_column` in `encode` has it."""
         column = self._described.get(name.lower())
         if column is None:
             return self._raw(name)
@@ -105,7 +105,7 @@ class Words(ABC):
                 raise UnpushedError
 
     def key(self, name: str) -> PushedKey:
-        """The code of a described column as a group key."""
+        """Returns the code of a described column as a group key."""
         column, stored = self._find_coded(name)
         other = column.size - 1 if column.outside == "other" else None
         match column.domain:
@@ -126,7 +126,7 @@ class Words(ABC):
                 return PushedKey(self.code(name), column.size)
 
     def code(self, name: str) -> str:
-        """The code of a described column that is no list of texts, a whole number or NULL."""
+        """Returns the code of a described column that is no list of texts, a whole number or NULL."""
         column, stored = self._find_coded(name)
         if stored.kind == "text" or (
             isinstance(column.domain, Values) and isinstance(column.domain.values[0], str)
@@ -139,7 +139,7 @@ class Words(ABC):
         return self.spell_code(column)
 
     def _find(self, column: Column) -> Stored:
-        """The one stored column that a described one is read of, as it is stored."""
+        """Returns the one stored column that a described one is read of, as it is stored."""
         read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
         if read or column.calendar is not None or len(column.stored) != 1:
             raise UnpushedError
@@ -148,7 +148,7 @@ class Words(ABC):
         return self.stored[column.stored[0]]
 
     def _find_coded(self, name: str) -> tuple[Column, Stored]:
-        """The described column called `name`, which has codes, and how it is stored."""
+        """Returns the described column called `name`, which has codes, and how it is stored."""
         column = self._described.get(name.lower())
         if column is None or column.domain is None or column.size > _LARGEST_CODE:
             raise UnpushedError
@@ -162,60 +162,60 @@ class Words(ABC):
 
     @abstractmethod
     def spell_unit(self, name: str, stored: Stored) -> str:
-        """An individual, NULL for nobody; two that a sealed table keeps apart are apart."""
+        """Returns an individual, NULL for nobody; two that a sealed table keeps apart are apart."""
 
     @abstractmethod
     def spell_raw(self, name: str, stored: Stored) -> Pushed:
-        """A stored value made plain, as `clean_column` in `sealed` does it."""
+        """Returns a stored value made plain, as `clean_column` in `sealed` does it."""
 
     @abstractmethod
     def spell_whole(self, name: str, stored: Stored) -> Pushed:
-        """A stored whole number or truth value as a whole number."""
+        """Returns a stored whole number or truth value as a whole number."""
 
     @abstractmethod
     def spell_number(self, name: str, stored: Stored) -> Pushed:
-        """A stored floating number made plain."""
+        """Returns a stored floating number made plain."""
 
     @abstractmethod
     def spell_text(self, name: str, stored: Stored) -> Pushed:
-        """The text of a stored text or whole number, compared by its bytes."""
+        """Returns the text of a stored text or whole number, compared by its bytes."""
 
     def spell_label(self, name: str, stored: Stored) -> str:
         """As `spell_text`, for a comparison with labels."""
         return self.spell_text(name, stored).sql
 
     def spell_total(self, value: str, largest: int) -> str:
-        """The sum of whole numbers, each of which is at most `largest` from zero."""
+        """Returns the sum of whole numbers, each of which is at most `largest` from zero."""
         return f"sum({value})"
 
     @abstractmethod
     def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
-        """A part of a stored date or moment, as a described column has it."""
+        """Returns a part of a stored date or moment, as a described column has it."""
 
     @abstractmethod
     def spell_code(self, column: Column) -> str:
-        """The code of a column, as recipes count it."""
+        """Returns the code of a column, as recipes count it."""
 
     def spell_present(self, number: str, loose: str | None) -> str:
-        """Whether there is a number; `loose` is how it is stored, if that is a floating number."""
+        """Returns whether there is a number; `loose` is how it is stored, if that is a floating number."""
         return f"{number} IS NOT NULL"
 
     @abstractmethod
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
-        """A part of a plain date or moment; EPOCH_US are microseconds from 1970."""
+        """Returns a part of a plain date or moment; EPOCH_US are microseconds from 1970."""
 
     @abstractmethod
     def spell_literal(self, text: str) -> str:
-        """A text in quotes."""
+        """Returns a text in quotes."""
 
     def spell_double(self, number: float) -> str:
-        """A floating number, bit for bit."""
+        """Returns a floating number, bit for bit."""
         return f"CAST('{number!r}' AS {self.double})"
 
     def spell_day(self, days: int) -> str:
-        """A date, in days from 1970."""
+        """Returns a date, in days from 1970."""
         return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
 
     @abstractmethod
     def spell_moment(self, microseconds: int) -> str:
-        """A moment, in microseconds from 1970."""
+        """Returns a moment, in microseconds from 1970."""

@@ -98,12 +98,12 @@ def describe_type(name: str) -> Stored:
 
 
 def quote_spark_name(name: str) -> str:
-    """`name` as a quoted identifier."""
+    """Returns `name` as a quoted identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quote_spark_text(text: str) -> str:
-    """`text` as a string literal."""
+    """Returns `text` as a string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -143,7 +143,7 @@ def number_of_decimal(name: str, kind: str) -> str:
 
 
 def part_of_moment(name: str, kind: str, part: str) -> str:
-    """The SQL for a part of a stored date or timestamp."""
+    """Returns the SQL for a part of a stored date or timestamp."""
     if kind == "date":
         inside = f"unix_date({name}) BETWEEN -{_LAST_DAY} AND {_LAST_DAY}"
         value = "0" if part == "hour" else _date_part(name, part)
@@ -163,7 +163,7 @@ def split_moment(name: str) -> str:
 
 
 def part_of_text(fields: str, part: str) -> str:
-    """The SQL for a part of the moment in the array `fields` of `split_moment`."""
+    """Returns the SQL for a part of the moment in the array `fields` of `split_moment`."""
 
     def number(*places: int) -> str:
         # A month or day that is not there must not fail, even where it is not asked for.
@@ -196,7 +196,7 @@ class SparkEncoding:
 
 
 def code_type(size: int) -> str:
-    """The smallest type of Spark that holds codes below `size`."""
+    """Returns the smallest type of Spark that holds codes below `size`."""
     for kind, most in (("TINYINT", 2**7), ("SMALLINT", 2**15), ("INT", 2**31)):
         if size <= most:
             return kind
@@ -204,14 +204,14 @@ def code_type(size: int) -> str:
 
 
 def identify(name: str, column: Stored) -> str:
-    """The SQL for an individual, such that its text is the one that every engine has for it."""
+    """Returns the SQL for an individual, such that its text is the one that every engine has for it."""
     return text_of_identifier(quote_spark_name(name), column.type)
 
 
 def encode_spark_column(
     column: Column, stored: Mapping[str, Stored], *, place: int, limit: int = 1000
 ) -> SparkEncoding:
-    """The encoding of `column`, whose prepared value is named p followed by `place`.
+    """Returns the encoding of `column`, whose prepared value is named p followed by `place`.
 
     Texts are cut at `limit` characters, as in a sealed table.
     """
@@ -328,7 +328,7 @@ def _integer(name: str, column: Stored) -> str:
 
 
 def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
-    """The text of a value as DuckDB writes it, if it is among the `wanted` ones."""
+    """Returns the text of a value as DuckDB writes it, if it is among the `wanted` ones."""
     if column.kind == "text":
         return name
     if column.kind in ("integer", "boolean"):
@@ -383,7 +383,7 @@ def _micros(name: str, column: Stored) -> str:
 
 
 def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
-    """What is prepared, and the SQL for the part from the name of that."""
+    """Returns what is prepared, and the SQL for the part from the name of that."""
     if stored.kind == "text":
         return split_moment(name), part_of_text(value, part)
     refuse_period(stored.kind, column, part, name)
@@ -417,13 +417,13 @@ class SparkWords(Words):
     divided = "DIV"
 
     def spell_unit(self, name: str, stored: Stored) -> str:
-        """An individual, NULL for nobody."""
+        """Returns an individual, NULL for nobody."""
         if stored.type not in (*_INTEGERS, "string", "boolean"):
             raise UnpushedError
         return quote_spark_name(name)
 
     def spell_raw(self, name: str, stored: Stored) -> Pushed:
-        """A stored value made plain."""
+        """Returns a stored value made plain."""
         value = quote_spark_name(name)
         match stored.type:
             case "boolean":
@@ -446,7 +446,7 @@ class SparkWords(Words):
                 raise UnpushedError
 
     def spell_whole(self, name: str, stored: Stored) -> Pushed:
-        """A stored whole number or truth value as a whole number."""
+        """Returns a stored whole number or truth value as a whole number."""
         if stored.type == "boolean":
             return Pushed(f"CAST({quote_spark_name(name)} AS BIGINT)", "integer", (0, 1), wide=True)
         if stored.type not in _INTEGERS:
@@ -488,7 +488,7 @@ class SparkWords(Words):
         return f"left({quote_spark_name(name)}, {self.table.text_limit})"
 
     def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
-        """A part of a stored date or moment, as a described column has it."""
+        """Returns a part of a stored date or moment, as a described column has it."""
         if stored.kind != "date" or (stored.type == "date" and part == "hour"):
             raise UnpushedError
         return Pushed(
@@ -496,14 +496,14 @@ class SparkWords(Words):
         )
 
     def spell_code(self, column: Column) -> str:
-        """The code of a column, as recipes count it."""
+        """Returns the code of a column, as recipes count it."""
         found = encode_spark_column(column, self.stored, place=0, limit=self.table.text_limit)
         if found.keys is not None or found.refined != "p0":
             raise UnpushedError
         return "(" + re.sub(r"\bp0\b", lambda _: f"({found.prepared})", found.code) + ")"
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
-        """A part of a plain date or moment."""
+        """Returns a part of a plain date or moment."""
         if part == "EPOCH_US" and kind == "date":
             days = f"CAST(unix_date({value}) AS BIGINT)"
             return f"(CASE WHEN {days} BETWEEN -{_FINAL_DAY} AND {_FINAL_DAY} THEN {days} * 86400000000 END)"
@@ -517,13 +517,13 @@ class SparkWords(Words):
         return f"CAST({_FUNCTIONS[part]}({moment}) AS BIGINT)"
 
     def spell_literal(self, text: str) -> str:
-        """A text in quotes."""
+        """Returns a text in quotes."""
         return quote_spark_text(text)
 
     def spell_moment(self, microseconds: int) -> str:
-        """A moment, in microseconds from 1970."""
+        """Returns a moment, in microseconds from 1970."""
         return f"CAST({microseconds} AS BIGINT)"
 
     def spell_total(self, value: str, largest: int) -> str:
-        """The sum of whole numbers up to `largest`, which no number of records makes overflow."""
+        """Returns the sum of whole numbers up to `largest`, which no number of records makes overflow."""
         return f"sum({value})" if largest <= _NARROW else f"sum(CAST({value} AS DECIMAL(20, 0)))"

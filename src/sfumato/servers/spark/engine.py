@@ -105,7 +105,7 @@ class SparkEngine(ServerEngine):
             encode_spark_column(table.column(column), stored, place=place, limit=table.text_limit)
 
     def version(self, table: Table, *, secret: bytes) -> str:
-        """A keyed digest that changes when the source does, as far as Spark can see.
+        """Returns a keyed digest that changes when the source does, as far as Spark can see.
 
         For Parquet, and for tables of the catalog whose files Spark can name, it follows the names, sizes and
         modification times (in milliseconds) of the files. For all else (views, tables of other databases,
@@ -147,11 +147,11 @@ class SparkEngine(ServerEngine):
         return collect_cells(table, marginals, occupied, [part])
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
-        """The wanted columns of a table for statements; they are read when asked for."""
+        """Returns the wanted columns of a table for statements; they are read when asked for."""
         return fetch_columns(self._find(table), table, wanted)
 
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """The plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
+        """Returns the plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
         source = self._find(table)
         # A session of Spark Connect resolves views when a frame is read at last, when these are gone.
         steady = source.is_steady and not source.room.is_remote
@@ -167,7 +167,7 @@ class SparkEngine(ServerEngine):
     def aggregate(
         self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
     ) -> tuple[TrueAggregates, Fetched | None]:
-        """The aggregates of all individuals within their bound, and the records of the others."""
+        """Returns the aggregates of all individuals within their bound, and the records of the others."""
         source, what = self._find(table), name_source(table)
         with _viewed(source, table) as room:
 
@@ -234,7 +234,7 @@ class SparkEngine(ServerEngine):
 
     @contextmanager
     def _encoded(self, table: Table, columns: tuple[str, ...]) -> Iterator[SparkRoom]:
-        """A session with the view `encoded`: the individual as u, the codes as c0, c1, ..."""
+        """Yields a session with the view `encoded`: the individual as u, the codes as c0, c1, ..."""
         source = self._find(table)
         room = source.room
         with room.lock:
@@ -252,7 +252,7 @@ class SparkEngine(ServerEngine):
 
 @contextmanager
 def _viewed(source: SparkSource, table: Table) -> Iterator[SparkRoom]:
-    """A session with the view `stored`, the table as it is."""
+    """Yields a session with the view `stored`, the table as it is."""
     room = source.room
     with room.lock:
         room.run(lambda: source.frame.createOrReplaceTempView("stored"), what=name_source(table))
@@ -264,7 +264,7 @@ def _viewed(source: SparkSource, table: Table) -> Iterator[SparkRoom]:
 
 
 def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[str, ...]) -> DataFrame:
-    """The records as codes, NULL outside a domain. Long lists of values are joined."""
+    """Returns the records as codes, NULL outside a domain. Long lists of values are joined."""
     from pyspark.sql.functions import broadcast
 
     encodings = [
@@ -292,7 +292,7 @@ def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[s
 
 
 def _pack(query: str, layout: Layout, *, weighted: bool) -> str:
-    """The rows of `query` with their codes in few whole numbers."""
+    """Returns the rows of `query` with their codes in few whole numbers."""
     words = [["CAST(0 AS BIGINT)"] for _ in range(layout.words)]
     for place, (word, shift, _) in enumerate(layout.places):
         words[word].append(f"shiftleft(CAST(c{place} AS BIGINT), {shift})")
@@ -319,7 +319,7 @@ def find_beyond(
     ask: Callable[[str], pa.Table],
     what: str,
 ) -> pa.Table:
-    """The individuals over the bound of those records that a statement keeps, as u.
+    """Returns the individuals over the bound of those records that a statement keeps, as u.
 
     `unit` is the stored column that names them, and `relation` the view of the records.
     """
@@ -346,7 +346,7 @@ def find_beyond(
 
 
 def find_local_files(facts: tuple[str, ...], unit: str) -> tuple[str, ...]:
-    """The paths of the files of a source, if all are files of this machine's own and hold the column.
+    """Returns the paths of the files of a source, if all are files of this machine's own and hold the column.
 
     Facts are the size, time and path of each. A column may also come of the name of a folder, which files
     with an equals sign in their path are not read for.
@@ -363,7 +363,7 @@ def find_local_files(facts: tuple[str, ...], unit: str) -> tuple[str, ...]:
 
 
 def choose_bits(rows: int, most: int, tasks: int) -> int | None:
-    """The places as a power of two, from the rows of a table; None if there would be too many.
+    """Returns the places as a power of two, from the rows of a table; None if there would be too many.
 
     >>> choose_bits(100_000_000, 100, 2), choose_bits(10**10, 100, 200)
     (22, None)
@@ -376,7 +376,7 @@ def choose_bits(rows: int, most: int, tasks: int) -> int | None:
 def _list_suspects(
     source: SparkSource, pushed: PushedPlan, unit: str, paths: tuple[str, ...], what: str
 ) -> DataFrame | pa.Table | None:
-    """A frame of individuals, u, one row for each record of whoever may be over the bound.
+    """Returns a frame of individuals, u, one row for each record of whoever may be over the bound.
 
     It is an empty table if nobody may be. With `paths`, the workers read these files by themselves. It is
     None if that fails, since some do not see the files or have no pyarrow, and if there are too many places
@@ -417,7 +417,7 @@ def _list_suspects(
 
 
 def _share_files(session: SparkSession, paths: tuple[str, ...], tasks: int) -> DataFrame:
-    """A frame with a row for each part of a file, spread over the tasks."""
+    """Returns a frame with a row for each part of a file, spread over the tasks."""
     step = -(-tasks // len(paths))
     parts = [(path, first, step) for path in paths for first in range(step)]
     shared = session.sparkContext.parallelize(parts, min(tasks, len(parts)))

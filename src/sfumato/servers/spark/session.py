@@ -61,7 +61,7 @@ _DEEPEST = 10
 
 
 def time_limit() -> float:
-    """The seconds that a job may wait for resources."""
+    """Returns the seconds that a job may wait for resources."""
     try:
         return max(1.0, float(os.environ.get("SFUMATO_SPARK_TIMEOUT", "60")))
     except ValueError:
@@ -94,7 +94,7 @@ class SparkRoom:
             return False
 
     def run(self, job: Callable[[], Result], *, what: str, limit: float | None = None) -> Result:
-        """What `job` returns, or an error in fixed words about `what`.
+        """Returns what `job` returns, or an error in fixed words about `what`.
 
         The job runs in a thread of its own, so that it can be stopped: by the user, after `limit` seconds,
         or when a cluster has had no worker for as long as a job may wait.
@@ -254,7 +254,7 @@ def _start(master: str | None) -> SparkRoom:
 
 
 def _default_master() -> str:
-    """The master of spark-defaults.conf if there is one, else all processors of this machine."""
+    """Returns the master of spark-defaults.conf if there is one, else all processors of this machine."""
     from pyspark.find_spark_home import _find_spark_home
 
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
@@ -337,7 +337,7 @@ _FAILED = "could not be read to the end: its Spark job failed"
 
 
 def _explain(error: BaseException) -> str:
-    """What went wrong, by its kind alone: its own words may hold a value."""
+    """Returns what went wrong, by its kind alone: its own words may hold a value."""
     conditions = _conditions(error)
     for known, words in _CONDITIONS.items():
         if any(known in condition.split(".") for condition in conditions):
@@ -348,7 +348,7 @@ def _explain(error: BaseException) -> str:
 
 
 def _conditions(error: BaseException) -> list[str]:
-    """The names that Spark has for what went wrong, of an error and of those that caused it."""
+    """Returns the names that Spark has for what went wrong, of an error and of those that caused it."""
     found: list[str] = []
     cause: Any = getattr(error, "java_exception", None) or error
     while cause is not None and len(found) < _DEEPEST:

@@ -46,7 +46,7 @@ class SparkSource:
 
 
 def is_path(source: str) -> bool:
-    """Whether `source` names Parquet on shared storage, and not a table of the catalog.
+    """Returns whether `source` names Parquet on shared storage, and not a table of the catalog.
 
     >>> is_path("spark:s3a://bucket/taxi/*.parquet"), is_path("spark:main.city.taxi")
     (True, False)
@@ -57,7 +57,7 @@ def is_path(source: str) -> bool:
 def find_source(
     room: SparkRoom, table: Table, *, folder: Path, known: SparkSource | None = None
 ) -> SparkSource:
-    """The source of `table`, described by the catalog and the footers of files alone.
+    """Returns the source of `table`, described by the catalog and the footers of files alone.
 
     It is the one that is `known` if that was found in the same session and nothing changed since.
     """
@@ -74,7 +74,7 @@ def find_source(
 
 
 def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> Fetched:
-    """The columns `wanted` of a table and the one that names individuals, as Arrow types."""
+    """Returns the columns `wanted` of a table and the one that names individuals, as Arrow types."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     names = wanted_columns(source.columns, wanted, table.unit.column)
@@ -96,7 +96,7 @@ def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> 
 
 
 def _absolute(address: str, folder: Path) -> str:
-    """The path that Spark reads; one without a scheme or a leading slash is looked up from `folder`."""
+    """Gives the path that Spark reads; one without a scheme or a leading slash is looked up from `folder`."""
     return address if "://" in address or address.startswith("/") else str(folder / address)
 
 
@@ -152,7 +152,7 @@ def _describe(frame: DataFrame, name: str) -> dict[str, Stored]:
 
 
 def _escape(path: str) -> str:
-    """`path` such that Spark takes it for itself and not for a pattern."""
+    """Returns `path` such that Spark takes it for itself and not for a pattern."""
     return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
 
 

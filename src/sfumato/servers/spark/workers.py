@@ -30,7 +30,7 @@ class Layout:
 
 
 def lay_out(sizes: tuple[int, ...]) -> Layout:
-    """The codes of columns of these sizes packed into few words: what a worker reads is a tenth of it.
+    """Gives the codes of columns of these sizes packed into few words: what a worker reads is a tenth of it.
 
     >>> lay_out((12, 77, 2**40, 2**30))
     Layout(places=((0, 0, 4), (0, 4, 7), (0, 11, 40), (1, 0, 30)), words=2)
@@ -49,7 +49,7 @@ def lay_out(sizes: tuple[int, ...]) -> Layout:
 def make_counter(
     layout: Layout, marginals: tuple[tuple[tuple[int, int], ...], ...], *, weighted: bool, grid: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that counts one part of the records: batches of packed codes in, sparse counts out.
+    """Gives the function that counts one part of the records: batches of packed codes in, sparse counts out.
 
     A marginal is its columns, each with its size. The last column of a batch is the weight if it is
     `weighted`, else every record counts `grid`. It keeps little: small marginals whole, large ones until
@@ -147,7 +147,7 @@ def make_counter(
 
 
 def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Every batch as one binary value, so that batches can be fetched one by one."""
+    """Yields every batch as one binary value, so that batches can be fetched one by one."""
     for batch in batches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -162,7 +162,7 @@ _TEXT_BYTES = 64
 
 
 def find_places(column: pa.Array, bits: int) -> NDArray[np.int64]:
-    """A place below 2^bits for every individual of a column without NULL; equal ones have the same.
+    """Returns a place below 2^bits for every individual of a column without NULL; equal ones have the same.
 
     Which places are equal beside that matters for speed alone.
     """
@@ -200,7 +200,7 @@ def count_places(read: Read, bits: int) -> Callable[[Iterator[pa.RecordBatch]], 
 def list_units(
     read: Read, crowded: bytes, bits: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What lists the individuals of crowded places, given as bits, once for each of their records."""
+    """Returns what lists the individuals of crowded places, given as bits, once for each of their records."""
 
     def listed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chosen = np.unpackbits(np.frombuffer(crowded, np.uint8)).astype(np.bool_)
@@ -213,7 +213,7 @@ def list_units(
 
 
 def read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
-    """The individuals of batches that Spark read."""
+    """Yields the individuals of batches that Spark read."""
     for batch in batches:
         yield batch.column(0).drop_null()
 
@@ -242,7 +242,7 @@ def read_files(unit: str, kind: pa.DataType) -> Read:
 
 
 def _hash_texts(column: pa.Array) -> NDArray[np.uint64]:
-    """A hash of each text: of its length, its first bytes and its last ones."""
+    """Returns a hash of each text: of its length, its first bytes and its last ones."""
     wide = pa.types.is_large_string(column.type)
     _, ends, data = column.buffers()
     if not len(column):
