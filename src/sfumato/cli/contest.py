@@ -57,6 +57,10 @@ def run(
         bool, typer.Option("--as-written", help="The document's own noise, charged what it truly costs.")
     ] = False,
     public: Public = None,
+    max_records: Annotated[
+        int | None,
+        typer.Option("--max-records", help="The announced bound, where parameters state another."),
+    ] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="match3: how many rows to hand in.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="What rows are drawn from.")] = 0,
     force: Force = False,
@@ -67,7 +71,7 @@ def run(
 
     with progress(quiet=json) as stage:
         done = run_entry(
-            read_pack(pack, public=public),
+            read_pack(pack, public=public, max_records=max_records),
             entry,
             out=out,
             ledger=ledger,

@@ -111,8 +111,12 @@ class Pack:
         return self.public
 
 
-def read_pack(folder: Path | str, *, public: Path | str | None = None) -> Pack:
+def read_pack(
+    folder: Path | str, *, public: Path | str | None = None, max_records: int | None = None
+) -> Pack:
     """The pack in `folder`; what it lacks or what does not fit is refused before a record is read.
+
+    `max_records` is the bound that was announced for an individual's records, where parameters have another.
 
     >>> read_pack("nowhere")
     Traceback (most recent call last):
@@ -133,7 +137,11 @@ def read_pack(folder: Path | str, *, public: Path | str | None = None) -> Pack:
     pack = _read_census(folder, specs, found) if specs else _read_sprint(folder, found)
     for each in (pack.folder / pack.records, *([] if found is None else [found])):
         _check_header(pack, each)
-    return pack
+    if max_records is None:
+        return pack
+    if pack.unit is None or max_records < 1:
+        raise SchemaError(f"max_records must be at least 1, and {pack.contest} must have several per person")
+    return replace(pack, runs=tuple(replace(run, max_records=max_records) for run in pack.runs))
 
 
 def _read_sprint(folder: Path, public: Path | None) -> Pack:
