@@ -426,11 +426,11 @@ def release_table(
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))
     report("reading the table")
     needed = (*options.needed, *options.identifiers)
-    told = options.individual is not None or options.rows_are_people
-    table = read_table(source, side="table", columns=needed if told else None, typed=True, numbered=True)
+    stated = options.individual is not None or options.rows_are_people
+    table = read_table(source, side="table", columns=needed if stated else None, typed=True, numbered=True)
     shown = not isinstance(source, (str, Path)) or str(source).lower().endswith(".parquet")
     require_columns(table, needed, side="table", show=shown)
-    notes = () if told else _find_people(table, options)
+    notes = () if stated else _find_people(table, options)
     table = table.select(list(dict.fromkeys(needed)))
     people = None
     if register is not None:

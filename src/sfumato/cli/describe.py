@@ -35,14 +35,14 @@ def describe(
             raise typer.BadParameter("--rules needs the name of one table")
         _propose(curator.project, names[0], rules, json=json)
         return
-    told = {}
+    listed = {}
     for name in names:
         quoted = name.replace('"', '""')
-        told[name] = curator.sql(f'DESCRIBE "{quoted}"').table
+        listed[name] = curator.sql(f'DESCRIBE "{quoted}"').table
     if json:
-        print_json({"tables": {name: rows.to_pylist() for name, rows in told.items()}})
+        print_json({"tables": {name: rows.to_pylist() for name, rows in listed.items()}})
         return
-    for name, rows in told.items():
+    for name, rows in listed.items():
         lines = [[str(value or "") for value in row.values()] for row in rows.to_pylist()]
         print_table(*rows.column_names, rows=lines, title=name)
 

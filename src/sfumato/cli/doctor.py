@@ -62,7 +62,7 @@ def _show(fit: dict[str, Any]) -> None:
         f"{fit['nobody']:,} records of nobody"
     )
     if fit["lost"]:
-        say(_tell_counting(fit))
+        say(_describe_counting(fit))
     if (fit["lines"] or 0) > fit["records"]:
         say(
             f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
@@ -76,16 +76,16 @@ def _show(fit: dict[str, Any]) -> None:
         )
 
 
-def _tell_counting(fit: dict[str, Any]) -> str:
+def _describe_counting(fit: dict[str, Any]) -> str:
     """Returns how many records count at all, and which columns lose the others."""
     lost = sorted(((name, n) for name, n in fit["lost"].items() if n), key=lambda each: -each[1])
     counting = f"{fit['counting']:,} of {fit['records']:,} records count"
-    told = f"{counting} where all {len(fit['lost'])} columns are asked about together"
+    text = f"{counting} where all {len(fit['lost'])} columns are asked about together"
     if not fit["counting"]:
-        told = f"NO RECORD COUNTS: {told}"
+        text = f"NO RECORD COUNTS: {text}"
     if lost:
-        told += "; " + ", ".join(f"{n:,} lost to {name}" for name, n in lost[:_MOST_NAMED])
+        text += "; " + ", ".join(f"{n:,} lost to {name}" for name, n in lost[:_MOST_NAMED])
     missing = {each["name"]: each["missing"] for each in fit["columns"]}
     if any(missing.get(name) for name, _ in lost):
-        told += "; keep missing as a value: nullable = true"
-    return told
+        text += "; keep missing as a value: nullable = true"
+    return text

@@ -108,12 +108,12 @@ def release(
         all_of_them = facts["coefficients"]
         say(f"{all_of_them - facts['not_identified']} of {all_of_them} coefficients stand out of the noise.")
     if judged:
-        say(_tell_evaluation(judged))
+        say(_describe_evaluation(judged))
     say(f"Wrote {folder}: {', '.join(sorted(result.files))}")
     say(f"next: sfumato verify {folder}")
 
 
-def _tell_evaluation(judged: dict[str, Any]) -> str:
+def _describe_evaluation(judged: dict[str, Any]) -> str:
     from sfumato.report.evaluation import list_figures
 
     figures = [

@@ -53,7 +53,7 @@ def render_card(
         used=None if used is None else 100 * min(max(used, 0.0), 1.0),
         columns=[clip_text(name, 40) for name in columns[:_MOST_COLUMNS]],
         rows=[[_show(value) for value in row] for row in shown],
-        more=_tell_more(count - len(shown), len(columns) - _MOST_COLUMNS),
+        more=_count_more(count - len(shown), len(columns) - _MOST_COLUMNS),
         text=text,
         notes=[note for note in notes if note],
     ).decode()
@@ -96,7 +96,7 @@ def render_table(
     return render_card(title, facts=facts, columns=headings, rows=filled, count=count, notes=notes)
 
 
-def _tell_more(rows: int, columns: int) -> str:
+def _count_more(rows: int, columns: int) -> str:
     parts = [plural(number, word) for number, word in ((rows, "row"), (columns, "column")) if number > 0]
     return f"and {' and '.join(parts)} more" if parts else ""
 

@@ -168,8 +168,10 @@ class Facts:
 
         Beside those of a map, whole counts are chosen to show its pies, and add up to too few records.
         """
-        told = [name for name in self.table.column_names if name not in self.described]
-        return next((name for name in ("expected", "count") if name in told and "count" in told), None)
+        undescribed = [name for name in self.table.column_names if name not in self.described]
+        return next(
+            (name for name in ("expected", "count") if name in undescribed and "count" in undescribed), None
+        )
 
     @property
     def adds_up(self) -> bool:

@@ -202,8 +202,8 @@ def _accuracy(given: ReportInput) -> Record:
     if not measured:
         return {"measured": []}
     chosen = _choose_measurement(given, measured)
-    told = facts.certificate.get("postprocessing", {})
-    listed = (each for key in ("bounds", "levels") for each in told.get(key) or ())
+    steps = facts.certificate.get("postprocessing", {})
+    listed = (each for key in ("bounds", "levels") for each in steps.get(key) or ())
     bounds = [each for each in listed if isinstance(each, dict) and "scaled_by" in each]
     record = {
         "measured": measured[:_MOST_MEASUREMENTS],

@@ -671,12 +671,12 @@ class Service:
         return min(Fraction(total.left), Fraction(total.left if share is None else share.left))
 
     def _budget(self, user: User) -> dict[str, Any]:
-        def tell(report: BudgetReport) -> dict[str, Any]:
+        def describe(report: BudgetReport) -> dict[str, Any]:
             return {"total": str(report.total), "spent": str(report.spent), "left": str(report.left)}
 
         total, share = self.curator.budget(), self.curator.share(user.name)
-        told = None if share is None else tell(share)
-        return {**tell(total), "delta": str(total.delta), "share": told}
+        own = None if share is None else describe(share)
+        return {**describe(total), "delta": str(total.delta), "share": own}
 
     def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
         self._counts["asks"] += 1

@@ -109,8 +109,8 @@ async def answer_agent(request: Request) -> Response:
     if not isinstance(number, (int, str)) or not isinstance(given, dict):
         return _fail(None, -32600, "an id is a number or a text, params are an object", status=400)
     if method != "initialize" and version not in (*VERSIONS, STATELESS):
-        told = {"supported": [STATELESS, *VERSIONS], "requested": version}
-        return _fail(number, -32022, "unsupported protocol version", status=400, data=told)
+        versions = {"supported": [STATELESS, *VERSIONS], "requested": version}
+        return _fail(number, -32022, "unsupported protocol version", status=400, data=versions)
     if version == STATELESS and request.headers.get("mcp-method", method) != method:
         return _fail(number, -32020, "the header Mcp-Method names another method", status=400)
     match method:
@@ -172,7 +172,7 @@ _ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
     "tables": api.list_tables,
     "explain": api.explain,
     "ask": _ask,
-    "budget": api.tell_budget,
+    "budget": api.read_budget,
 }
 
 

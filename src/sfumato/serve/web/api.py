@@ -128,8 +128,8 @@ def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         ("/readyz", "Whether it can answer"),
         ("/metrics", "Counters for Prometheus, without data"),
     ):
-        told = {"description": "text", "content": {"text/plain": {"schema": _TEXT}}}
-        paths[path] = {"get": {"summary": summary, "security": [], "responses": {"200": told}}}
+        described = {"description": "text", "content": {"text/plain": {"schema": _TEXT}}}
+        paths[path] = {"get": {"summary": summary, "security": [], "responses": {"200": described}}}
     paths["/openapi.json"] = {"get": {"summary": "This document", "security": [], "responses": {
         "200": {"description": "OpenAPI 3.1", "content": {"application/json": {"schema": {"type": "object"}}}}
     }}}  # fmt: skip
@@ -165,19 +165,19 @@ def _describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:
     responses[str(endpoint.status)] = {"description": endpoint.summary, "content": _content(endpoint.reply)}
     path = plain_path(endpoint.path)
     named = f"{endpoint.method.lower()}{path.removeprefix('/api')}"
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": re.sub(r"\W+", "_", named).strip("_"),
         "responses": dict(sorted(responses.items())),
     }
     inside = re.findall(r"{(\w+)}", path)
     if inside:
-        told["parameters"] = [
+        described["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside
         ]
     if endpoint.body is not None:
-        told["requestBody"] = {"required": True, "content": _content(endpoint.body)}
-    return told
+        described["requestBody"] = {"required": True, "content": _content(endpoint.body)}
+    return described
 
 
 def _content(name: str) -> dict[str, Any]:
@@ -195,7 +195,7 @@ _NAME = re.compile(r"\w[\w .-]{0,99}")
 _AMOUNTS = ("total", "spent", "left", "delta", "epsilon")
 
 
-async def tell_budget(service: Service, user: User, _: Given) -> Given:
+async def read_budget(service: Service, user: User, _: Given) -> Given:
     """Returns the budget with its amounts as numbers, and under `exact` as they are."""
     found = await service.budget(user)
     share = found.get("share")
@@ -231,8 +231,8 @@ async def ask(service: Service, user: User, given: Given) -> Given:
         at_most=_read_amount(given, "at_most"),
         parameters=tuple(given.get("parameters", ())),
     )
-    told = {"spent": to_plain(reply.spent), "left": to_plain(reply.left), "repeated": reply.repeated}
-    return {**await _tell_table(reply.table), **told, "notes": list(reply.notes)}
+    costs = {"spent": to_plain(reply.spent), "left": to_plain(reply.left), "repeated": reply.repeated}
+    return {**await _describe_table(reply.table), **costs, "notes": list(reply.notes)}
 
 
 async def start_release(service: Service, user: User, given: Given) -> Given:
@@ -282,11 +282,11 @@ async def _find_job(service: Service, user: User, given: Given) -> Given:
 
 async def _follow_job(service: Service, user: User, given: Given) -> Response:
     await service.job(user, given["number"])  # who may not see it hears so before the stream begins
-    events = _tell_events(service, service.watch_job(user, given["number"]))
+    events = _stream_events(service, service.watch_job(user, given["number"]))
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-async def _tell_events(service: Service, records: AsyncIterator[Given]) -> AsyncIterator[str]:
+async def _stream_events(service: Service, records: AsyncIterator[Given]) -> AsyncIterator[str]:
     """Yields the records as server-sent events, to their end or that of the server."""
     following = asyncio.ensure_future(anext(records, None))
     try:
@@ -315,11 +315,11 @@ async def _send_file(service: Service, user: User, given: Given) -> Response:
 
 
 async def _ask_model(service: Service, user: User, given: Given) -> Given:
-    return await _tell_table(await service.ask_release(user, check_name(given["name"]), given["sql"]))
+    return await _describe_table(await service.ask_release(user, check_name(given["name"]), given["sql"]))
 
 
 async def _predict(service: Service, user: User, given: Given) -> Given:
-    return await _tell_table(await service.predict(user, check_name(given["name"]), given["rows"]))
+    return await _describe_table(await service.predict(user, check_name(given["name"]), given["rows"]))
 
 
 async def _send_report(service: Service, user: User, given: Given) -> Response:
@@ -358,7 +358,7 @@ async def _decide(service: Service, user: User, given: Given) -> Given:
     return await service.decide(user, given["number"], approve=given["approve"])
 
 
-async def _tell_table(table: pa.Table) -> Given:
+async def _describe_table(table: pa.Table) -> Given:
     rows = await run_in_threadpool(list_rows, table)
     return {"columns": table.column_names, "types": list(map(_name_type, table.schema.types)), "rows": rows}
 
@@ -375,8 +375,10 @@ def _read_amount(given: Given, key: str) -> Any:  # noqa: ANN401 - None, or what
 
 def to_numbers(record: Given) -> Given:
     """Returns the record as JSON has it, its amounts as numbers."""
-    told = {key: parse_exact(record[key], name=key) for key in _AMOUNTS if isinstance(record.get(key), str)}
-    plain: Given = to_plain({**record, **told})
+    amounts = {
+        key: parse_exact(record[key], name=key) for key in _AMOUNTS if isinstance(record.get(key), str)
+    }
+    plain: Given = to_plain({**record, **amounts})
     return plain
 
 
@@ -404,7 +406,7 @@ class Endpoint:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/budget", tell_budget, "What may be spent, is spent, and is left", "Budget"),
+    Endpoint("GET", "/api/budget", read_budget, "What may be spent, is spent, and is left", "Budget"),
     Endpoint("GET", "/api/tables", list_tables, "The tables and their public columns", "Tables"),
     Endpoint("POST", "/api/sql", ask, "Buy the answer to a statement", "Answer", "Question"),
     Endpoint("POST", "/api/explain", explain, "The price of a statement; free", "Price", "Plan"),
@@ -437,17 +439,17 @@ ENDPOINTS = (
 )
 
 
-async def _tell_health(_: Request) -> Response:
+async def _answer_health(_: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def _tell_readiness(request: Request) -> Response:
+async def _answer_readiness(request: Request) -> Response:
     if not await find_service(request).is_ready():
         raise HTTPException(503, "not ready; the server's log says why")
     return PlainTextResponse("ready\n")
 
 
-async def _tell_metrics(request: Request) -> Response:
+async def _answer_metrics(request: Request) -> Response:
     lines = []
     for name, value in sorted(find_service(request).metrics().items()):
         lines += [f"# TYPE sfumato_{name} counter", f"sfumato_{name} {value:g}"]
@@ -455,14 +457,14 @@ async def _tell_metrics(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type=media)
 
 
-async def _tell_description(_: Request) -> Response:
+async def _answer_description(_: Request) -> Response:
     return JSONResponse(describe_api(ENDPOINTS))
 
 
 ROUTES = [
     *(Route(each.path, each.__call__, methods=[each.method]) for each in ENDPOINTS),
-    Route("/openapi.json", _tell_description),
-    Route("/healthz", _tell_health),
-    Route("/readyz", _tell_readiness),
-    Route("/metrics", _tell_metrics),
+    Route("/openapi.json", _answer_description),
+    Route("/healthz", _answer_health),
+    Route("/readyz", _answer_readiness),
+    Route("/metrics", _answer_metrics),
 ]

@@ -53,7 +53,7 @@ def make_app(service: Service) -> Starlette:
     app = Starlette(
         routes=[route for room in _ROOMS for route in room.ROUTES],
         middleware=[Middleware(_Guard, hosts=hosts)],
-        exception_handlers={HTTPException: _tell_failure, SfumatoError: _tell_failure},
+        exception_handlers={HTTPException: _answer_failure, SfumatoError: _answer_failure},
     )
     app.router.redirect_slashes = False
     app.state.service = service
@@ -116,7 +116,7 @@ class _Guard:
         return None
 
 
-async def _tell_failure(request: Request, error: Exception) -> Response:
+async def _answer_failure(request: Request, error: Exception) -> Response:
     """Returns a failure as JSON to programs, as a page to people."""
     status, _ = find_status(error)
     headers = dict(getattr(error, "headers", None) or {})

@@ -249,9 +249,9 @@ def describe_error(error: Exception) -> dict[str, Any]:
         message = str(error)
     else:
         message = "something failed that should not; the server's log names it"
-    told: dict[str, Any] = {"kind": kind, "message": message}
+    record: dict[str, Any] = {"kind": kind, "message": message}
     number = getattr(error, "number", None)
-    return {"error": told if number is None else {**told, "number": number}}
+    return {"error": record if number is None else {**record, "number": number}}
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - walks any tree

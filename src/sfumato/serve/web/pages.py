@@ -100,21 +100,21 @@ async def _show_price(request: Request) -> Response:
 
 async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     """Returns what the page shows of a question before it is bought."""
-    budget = await api.tell_budget(service, user, {})
-    told: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
-    told |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
+    budget = await api.read_budget(service, user, {})
+    shown: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
+    shown |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
     if not text.strip():
-        return told
+        return shown
     try:
         found = await service.explain(user, text)
     except SfumatoError as error:
-        return {**told, "refusal": str(error)}
+        return {**shown, "refusal": str(error)}
     price = api.to_numbers(found)
     cost = 0 if price.get("free") else price["epsilon"]
     words = set(re.findall(r"\w+", text.lower()))
     releases = await service.releases(user)
     return {
-        **told,
+        **shown,
         "price": price,
         "cost": cost,
         "exact": str(found["epsilon"]),
@@ -283,7 +283,7 @@ async def _tables(request: Request) -> Response:
 async def _history(request: Request) -> Response:
     asker = await require_asker(request)
     service = find_service(request)
-    budget = await api.tell_budget(service, asker.user, {})
+    budget = await api.read_budget(service, asker.user, {})
     entries = await service.history(asker.user)
     return await show(
         request,
@@ -411,7 +411,7 @@ async def _home(request: Request) -> Response:
         return RedirectResponse(HOMES[asker.user.role], 303)
     service, user = find_service(request), asker.user
     entries = await service.ledger(user)
-    budget = await api.tell_budget(service, user, {})
+    budget = await api.read_budget(service, user, {})
     return await show(
         request,
         asker,
@@ -429,7 +429,7 @@ async def _home(request: Request) -> Response:
 async def _ledger(request: Request) -> Response:
     asker = await require_asker(request)
     service = find_service(request)
-    budget = await api.tell_budget(service, asker.user, {})
+    budget = await api.read_budget(service, asker.user, {})
     entries = await service.ledger(asker.user)
     rows = [describe_charge(each) for each in entries]
     people: dict[str, Fraction] = {}
@@ -448,7 +448,7 @@ async def _ledger(request: Request) -> Response:
 
 
 def _timeline(entries: list[dict[str, Any]], budget: dict[str, Any]) -> object:
-    told = [(entry, describe_charge(entry)) for entry in entries]
+    described = [(entry, describe_charge(entry)) for entry in entries]
     charges = [
         Spending(
             person=charge["person"],
@@ -458,7 +458,7 @@ def _timeline(entries: list[dict[str, Any]], budget: dict[str, Any]) -> object:
             when=charge["at"],
             words=f"{charge['person']}, {charge['at']}: epsilon {charge['epsilon']} on {charge['table']}",
         )
-        for entry, charge in told
+        for entry, charge in described
         if charge["amount"]
     ]
     if not charges:
@@ -523,7 +523,7 @@ async def _show_people(
         people=await service.users(asker.user),
         waiting=[each for each in requests if each["status"] == "waiting"],
         decided=[each for each in requests if each["status"] != "waiting"],
-        budget=await api.tell_budget(service, asker.user, {}),
+        budget=await api.read_budget(service, asker.user, {}),
         message=message,
         token=token,
         name=name,
