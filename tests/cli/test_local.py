@@ -41,9 +41,8 @@ def source(request, tmp_path):
 
 
 @pytest.mark.parametrize("mechanism", ["krr", "oue", "sue", "olh", "hadamard", "rappor"])
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_shares_round_trip_with_their_mechanism(source, mechanism, kind):
-    out = source.parent / f"answers.{kind}"
+def test_shares_round_trip_with_their_mechanism(source, mechanism):
+    out = source.parent / ("answers.csv" if source.suffix == ".parquet" else "answers.parquet")
     options = ["--column", "tree", "--mechanism", mechanism, "--epsilon", 4, "--values", ",".join(LABELS)]
     made = json.loads(run("respond", source, *options, "-o", out, "--json").stdout)
     assert made["mechanism"] == mechanism
@@ -65,9 +64,8 @@ def eval_fraction(text):
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "duchi", "piecewise", "hybrid"])
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_means_round_trip(source, mechanism, kind):
-    out = source.parent / f"answers.{kind}"
+def test_means_round_trip(source, mechanism):
+    out = source.parent / ("answers.csv" if source.suffix == ".parquet" else "answers.parquet")
     options = ["--column", "height", "--mechanism", mechanism, "--epsilon", "2", "--range", "0,50"]
     run("respond", source, *options, "-o", out)
     found = json.loads(run("estimate", out, "--json").stdout)
