@@ -17,8 +17,8 @@ def demo(
 ) -> None:
     """Simulate a city, release its incidents privately, verify the release. Takes seconds."""
     import sfumato
-    from sfumato.cli.check import show_check
     from sfumato.cli.city import draw_bars, write_demo
+    from sfumato.cli.output import show_check
     from sfumato.core.files import write_file
     from sfumato.report.geography import read_geography
     from sfumato.report.page import build_report

@@ -11,8 +11,9 @@ import typer
 from sfumato.cli.output import Force, Json, note, print_json, print_table, refuse_inputs, say
 
 if TYPE_CHECKING:
-    from sfumato.local import Estimate, FrequencyMechanism, MeanEstimate, MeanMechanism
     from sfumato.local.files import Described
+    from sfumato.local.means import MeanMechanism
+    from sfumato.local.mechanism import Estimate, FrequencyMechanism, MeanEstimate
 
 
 Values = Annotated[str | None, typer.Option(help="The categories: a,b,c.")]
@@ -96,9 +97,8 @@ def ask_mechanism(
 ) -> Described:
     """Returns the mechanism that the options describe, with the names of its categories."""
     from sfumato.core.errors import RecipeError
-    from sfumato.local import make_mechanism
     from sfumato.local.files import Described
-    from sfumato.local.planning import MEAN
+    from sfumato.local.planning import MEAN, make_mechanism
 
     given = {key: value for key, value in parameters.items() if value is not None}
     if name in MEAN:
@@ -129,8 +129,8 @@ def split_labels(values: str) -> tuple[str, ...]:
 
 def _answer(described: Described, column: Any, default: str | None) -> Any:  # noqa: ANN401 - Arrow, numpy
     from sfumato.core.exact import parse_exact
-    from sfumato.local import FrequencyMechanism
     from sfumato.local.files import encode_labels, encode_numbers
+    from sfumato.local.mechanism import FrequencyMechanism
 
     mechanism = described.mechanism
     if isinstance(mechanism, FrequencyMechanism):
@@ -142,7 +142,7 @@ def _answer(described: Described, column: Any, default: str | None) -> Any:  # n
 
 def _report(mechanism: FrequencyMechanism | MeanMechanism, files: list[str], *, json: bool) -> None:
     from sfumato.core.exact import format_exact
-    from sfumato.local import Rappor
+    from sfumato.local.rappor import Rappor
 
     claimed, exact = format_exact(mechanism.epsilon), format_exact(mechanism.exact_epsilon)
     if json:
@@ -185,9 +185,8 @@ def estimate(
 
     Example: sfumato estimate answers.parquet --json
     """
-    from sfumato.local import FrequencyMechanism
     from sfumato.local.files import read_column, unpack_responses
-    from sfumato.local.mechanism import check_projection
+    from sfumato.local.mechanism import FrequencyMechanism, check_projection
     from sfumato.local.planning import MEAN
 
     path = Path(file)
@@ -272,7 +271,7 @@ def _compare(found: Described, name: str | None, given: dict[str, Any]) -> None:
 
 
 def _show(result: Estimate | MeanEstimate, described: Described, *, confidence: float, json: bool) -> None:
-    from sfumato.local import Estimate
+    from sfumato.local.mechanism import Estimate
 
     if json:
         document = result.to_record() | {"confidence": confidence}

@@ -15,7 +15,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sfumato.curator import Curator
+    from sfumato.curator import Check, Curator
+
 
 # Of ASCII, of Latin-1, those that turn the direction of writing, and what no encoding can write.
 _CONTROLS = re.compile(
@@ -141,3 +142,43 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     with console(stderr=True).status("starting") as status:
         yield status.update
+
+
+def show_check(result: Check) -> None:
+    """Prints a dry run for a person."""
+    record = result.to_record()
+    say(f"{record['recipe']} of table {record['table']}")
+    say(f"  protects   one individual: {result.plan.table.unit.describe()}")
+    say(f"  bounding   {record['bounding']}, enforced while counting")
+    rows = [
+        (
+            row["name"],
+            f"{row['cells']:,}",
+            row["noise"],
+            f"{row['scale']:.6g}",
+            f"{row['sensitivity']:.6g} ({row['norm']})",
+            f"+-{row['expected_error_95']:.4g}",
+            row["epsilon"] or f"rho {row['rho']:.4g}",
+        )
+        for row in record["measurements"]
+    ]
+    if rows:
+        headings = (
+            "measurement",
+            "cells",
+            "noise",
+            "scale",
+            "sensitivity",
+            "95 % of errors within",
+            "epsilon",
+        )
+        print_table(*headings, rows=rows)
+    if result.plan.allowance is not None:
+        rho = sum(float(cost.rho) for cost in result.plan.costs)
+        say(f"  asks       as it goes, by what it has seen, within rho {rho:.4g} charged at the start")
+    if result.plan.parts:
+        shares = ", ".join(f"{part.name} {float(part.share):.0%}" for part in result.plan.parts)
+        say(f"  parts      {shares} of the people: each may be asked for all of it, and it is charged once")
+    say(f"  budget     epsilon {record['left']} left; this release {result.verdict}; nothing was spent")
+    for each in result.notes:
+        note(each)

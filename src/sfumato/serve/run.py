@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import uvicorn
 from sqlglot import exp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sfumato.core.errors import SfumatoError, SourceError
 from sfumato.serve.catalog import Catalog
@@ -25,9 +27,8 @@ from sfumato.serve.wire.session import Limits
 from sfumato.serve.wire.values import find_oid
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from sfumato.curator import Curator
+
 
 AUDIT_FILE = "audit.jsonl"
 
@@ -144,12 +145,6 @@ def describe_tables(curator: Curator) -> Catalog:
 
 
 def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Server:
-    try:
-        import uvicorn
-
-        from sfumato.serve.web.patience import PatientProtocol
-    except ImportError:
-        raise SourceError("a server needs other packages: pip install 'sfumato[serve]'") from None
     files = {}
     if settings.certificate is not None and settings.key is not None:
         files = {"ssl_certfile": folder / settings.certificate, "ssl_keyfile": str(folder / settings.key)}
@@ -198,3 +193,45 @@ def _addresses(
         "http_port": str(http_port),
         "pg_port": str(pg_port),
     }
+
+
+_PATIENCE = 30.0
+"""How long a connection may take from its beginning, or a request from its first byte, to its headers end."""
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 that waits for requests only so long; uvicorn itself waits for ever once a byte has come."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Goes on to wait while the request is not there."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Waits no more."""
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def _wait(self) -> None:
+        if not self._is_waiting and self._late is not None:
+            self._late.cancel()
+            self._late = None
+        elif self._is_waiting and self._late is None:
+            self._late = self.loop.call_later(_PATIENCE, self._give_up)
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self._is_waiting and not self.transport.is_closing():
+            self.transport.close()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sfumato.serve.web import patience
+from sfumato.serve import run
 
 uvicorn = pytest.importorskip("uvicorn")
 
@@ -21,13 +21,13 @@ async def _app(scope, receive, send):
     ids=["nothing", "half a request", "one and a half"],
 )
 def test_who_does_not_ask_in_time_is_left(monkeypatch, sent):
-    monkeypatch.setattr(patience, "SECONDS", 0.3)
+    monkeypatch.setattr(run, "_PATIENCE", 0.3)
 
     async def connect():
         config = uvicorn.Config(
             _app,
             port=0,
-            http=patience.PatientProtocol,
+            http=run.PatientProtocol,
             log_config=None,
             lifespan="off",
             timeout_keep_alive=1,
