@@ -58,8 +58,7 @@ def run(
     ] = False,
     public: Public = None,
     max_records: Annotated[
-        int | None,
-        typer.Option("--max-records", help="The announced bound, where parameters state another."),
+        int | None, typer.Option("--max-records", help="The announced bound, where parameters state another.")
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="match3: how many rows to hand in.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="What rows are drawn from.")] = 0,

@@ -15,8 +15,7 @@ def export(
         bool, typer.Option("--checklist", help="The points of NIST SP 800-226, as Markdown.")
     ] = False,
     state: Annotated[
-        list[str] | None,
-        typer.Option("--state", help="NAME=TEXT: what only the curator knows; may repeat."),
+        list[str] | None, typer.Option("--state", help="NAME=TEXT: what only the curator knows; may repeat.")
     ] = None,
     json: Json = False,
 ) -> None:

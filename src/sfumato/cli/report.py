@@ -21,42 +21,22 @@ if TYPE_CHECKING:
 def report(
     folder: Annotated[str, typer.Argument(help="The folder of a release.")],
     truth: Annotated[
-        str | None,
-        typer.Option(
-            "--truth", help="The table of true records; the report is then INTERNAL.", show_default=False
-        ),
+        str | None, typer.Option("--truth", help="The table of true records; the report is then INTERNAL.")
     ] = None,
     project: Annotated[
-        str | None,
-        typer.Option(
-            "--project", "-p", help="The project file; adds all charges of its ledger.", show_default=False
-        ),
+        str | None, typer.Option("--project", "-p", help="The project file; adds all charges of its ledger.")
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option(
-            "--out", "-o", help="The file to write, beside the folder by default.", show_default=False
-        ),
+        str | None, typer.Option("--out", "-o", help="The file to write, beside the folder by default.")
     ] = None,
-    place: Annotated[
-        str | None, typer.Option("--place", help="The column to draw as places.", show_default=False)
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option("--time", help="The column to draw as time.", show_default=False)
-    ] = None,
+    place: Annotated[str | None, typer.Option("--place", help="The column to draw as places.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="The column to draw as time.")] = None,
     areas: Annotated[
-        str | None,
-        typer.Option(
-            "--map", help="A GeoJSON file of the places, to draw them on a map.", show_default=False
-        ),
+        str | None, typer.Option("--map", help="A GeoJSON file of the places, to draw them on a map.")
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key",
-            help="The property of the map with their names; by default the likeliest.",
-            show_default=False,
-        ),
+        typer.Option("--key", help="The property of the map with their names; by default the likeliest."),
     ] = None,
     force: Force = False,
     json: Json = False,
