@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.cases import read_cases
 from sfumato.anonymity.attack import compatible, parse_pattern
 from sfumato.anonymity.check import NOT_DP, Requirements, find_shortfalls, measure_anonymity
 from sfumato.core.errors import AnonymityError, SourceError
@@ -178,18 +179,7 @@ def test_cells_of_any_plain_kind_are_compared():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"quasi_identifiers": []}, "at least one"),
-        ({"quasi_identifiers": ["age", "age"]}, "'age' is named twice"),
-        ({"quasi_identifiers": ["age"], "sensitive": "age"}, "'age' is named twice"),
-        ({"quasi_identifiers": ["age"], "individual": "age"}, "'age' is named twice"),
-        ({"quasi_identifiers": ["size"]}, "no column 'size'"),
-        ({"quasi_identifiers": ["age"], "sensitive": "size"}, "no column 'size'"),
-        ({"quasi_identifiers": ["age"], "sensitive": "ill", "distance": "near"}, "'equal' or 'ordered'"),
-        ({"quasi_identifiers": ["age"], "distance": {"ill": "equal"}}, "not sensitive"),
-        ({"quasi_identifiers": ["many"]}, "nested"),
-    ],
+    ("options", "words"), read_cases(__file__, "test_what_cannot_be_measured_is_refused")
 )
 def test_what_cannot_be_measured_is_refused(options, words):
     table = pa.table({"age": [61, 72], "ill": ["flu", "gout"], "many": [[1], [2]]})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.anonymity.hierarchy import Dates, Groups, Intervals, Prefixes, Suppressed
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies, read_listed
 from sfumato.core.errors import AnonymityError
@@ -88,31 +89,9 @@ def test_every_form_is_read(folder):
     }
 
 
-@pytest.mark.parametrize(("spec", "words"), [
-    ({}, "exactly one of intervals, widths, dates, prefixes, groups, file, suppressed; it has no key"),
-    ({"interval": [1]}, "exactly one of .*; it has 'interval'"),
-    ({"prefixes": [1], "dates": ["year"]}, "it has prefixes and dates"),
-    ({"prefixes": [1], "open_above": True}, "unknown key 'open_above'; known beside 'prefixes': pad"),
-    ({"dates": ["year"], "pad": True}, "unknown key 'pad'; known beside 'dates': no other key"),
-    ({"prefixes": [1], "pad": 1}, "pad must be true or false"),
-    ({"intervals": [2, 1]}, "intervals: edges must increase"),
-    ({"intervals": 5}, "intervals: edges must increase, and there must be two"),
-    ({"intervals": "5"}, "an edge must be a finite number"),
-    ({"intervals": {}}, "an edge must be a finite number"),
-    ({"intervals": []}, "either edges or widths"),
-    ({"widths": []}, "either edges or widths"),
-    ({"widths": {"a": 1}}, "a width must be a finite number"),
-    ({"intervals": [0, 1], "style": ["whole"]}, "style must be one of"),
-    ({"dates": 5}, "dates: levels"),
-    ({"dates": {"year": 1}}, "dates: levels"),
-    ({"prefixes": 1.5}, "prefixes: keep"),
-    ({"groups": ["a"]}, "groups: give a mapping"),
-    ({"groups": {"a": "b"}}, "'a' must be a list"),
-    ({"file": 5}, "file must be the name"),
-    ({"file": "none.csv"}, r"'none.csv' cannot be read \(FileNotFoundError\)"),
-    ({"file": "a.csv", "delimiter": "::"}, "delimiter must be one character"),
-    ({"suppressed": False}, "suppressed must be true"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "words"), read_cases(__file__, "test_what_is_wrong_is_said_with_the_column")
+)
 def test_what_is_wrong_is_said_with_the_column(spec, words, tmp_path):
     with pytest.raises(AnonymityError, match=f"^column 'age': .*{words}"):
         parse_hierarchy(spec, column="age", folder=tmp_path)
@@ -135,14 +114,7 @@ def test_a_missing_file_is_named(tmp_path):
         read_hierarchies(tmp_path / "gone.toml")
 
 
-@pytest.mark.parametrize(("text", "options"), [
-    ("a;A;*\nb;B;*\n", {}),
-    ("a,A,*\r\nb,B,*\r\n", {}),
-    ("\ufeffa\tA\nb\tB\n", {}),
-    ('"a","A"\n\n"b","B"\n', {}),
-    ("a|A\nb|B", {"delimiter": "|"}),
-    ("value;group\na;A\nb;B\n", {"header": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "options"), read_cases(__file__, "test_lists_of_other_tools_are_read"))
 def test_lists_of_other_tools_are_read(text, options, tmp_path):
     path = tmp_path / "list.csv"
     path.write_text(text, encoding="utf-8", newline="")

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from helpers.cases import read_cases
 from helpers.cli import run_main, run_process
 from helpers.terminal import Terminal
 from sfumato.cli.respondent import Vocabulary
@@ -203,16 +204,7 @@ def test_the_time_is_told_on_request(folder):
 
 
 @pytest.mark.parametrize(
-    ("script", "pieces"),
-    [
-        ("", []),
-        ("-- only; a remark\n;;\n", []),
-        ("a;b\n;c", [(1, "a;"), (1, "b\n;"), (2, "c")]),
-        ("'x;\ny'; /* ; */ z;", [(1, "'x;\ny';"), (2, "/* ; */ z;")]),
-        ("\n\n.help\na\n.b;\n", [(3, ".help"), (4, "a\n.b;")]),
-        ("'open\n;", [(1, "'open\n;")]),
-        ("/* epsilon = 1 */\n-- so\nSELECT 1;", [(3, "/* epsilon = 1 */\n-- so\nSELECT 1;")]),
-    ],
+    ("script", "pieces"), read_cases(__file__, "test_scripts_are_split_at_semicolons_with_their_lines")
 )
 def test_scripts_are_split_at_semicolons_with_their_lines(script, pieces):
     found = split_script(script.splitlines(keepends=True))
@@ -225,31 +217,7 @@ VOCABULARY = Vocabulary(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "candidates"),
-    [
-        ("DP-S", 0, ["DP-SELECT"]),
-        ("dp-s", 0, ["dp-select"]),
-        ("SELECT cli", 7, ["clinic"]),
-        ("DP-SELECT 1 COUNT(*) FROM ", 26, ["Visits", "clinics"]),
-        ("DP-SELECT 1 COUNT(*) FROM vi", 26, ["Visits"]),
-        ("DP-SELECT 1 COUNT(*) FROM Visits, cl", 34, ["clinics"]),
-        (
-            "DP-SELECT 1 COUNT(*) FROM visits WHERE S",
-            39,
-            ["SUM(", "STDDEV(", "SELECT", "SHOW TABLES", "SUMMARIZE"],
-        ),
-        ("SELECT clinics.", 15, ["name", "side"]),
-        ("describe c", 9, ["clinics"]),
-        (".sche", 0, [".schema"]),
-        (".schema v", 8, ["Visits"]),
-        (".mode m", 6, ["markdown"]),
-        ("SELECT 1 FROM Visits WHERE clinic = '", 36, ["'North'", "'St. Mary''s'", "'South End'"]),
-        ("SELECT 1 FROM Visits WHERE clinic IN ('North', 'South E", 47, ["'South End'"]),
-        ("SELECT 1 FROM Visits WHERE sex = 'N", 33, []),
-        ("SELECT 1 FROM Visits WHERE upper(x) = 'N", 38, ["'North'"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "start", "candidates"), read_cases(__file__, "test_what_is_completed"))
 def test_what_is_completed(text, start, candidates):
     found = complete(text, VOCABULARY)
     assert found[0] == start

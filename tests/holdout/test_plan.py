@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 import sfumato as sf
+from helpers.cases import read_cases
 from sfumato.accounting import mu_to_epsilon, rho_to_epsilon
 from sfumato.holdout import HoldoutPlan, plan_holdout
 
@@ -109,17 +110,7 @@ def test_invalid_plans_are_refused(change, told):
         own(**change)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"rows": 16}, "too small"),
-        ({"constants": "best"}, "'practical' or 'theorem'"),
-        ({"tolerance": 0.1}, "'theorem' only"),
-        ({"constants": "theorem", "failure": 1}, "failure must lie below one"),
-        ({"constants": "theorem", "failure": 0}, "failure must be above zero"),
-        ({"constants": "theorem", "tolerance": 0}, "tolerance must be above zero"),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), read_cases(__file__, "test_plans_that_cannot_be_made"))
 def test_plans_that_cannot_be_made(options, told):
     with pytest.raises(sf.RecipeError, match=told):
         plan_holdout(**{"rows": 1000, "questions": 10, "budget": 2} | options)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato.local as local
+from helpers.cases import read_cases
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import (
     LocalHashing,
@@ -301,17 +302,7 @@ def test_only_frequency_mechanisms_estimate_frequencies(mechanism):
         estimate_frequencies([0], epsilon=1, mechanism=mechanism)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {},
-        {"mechanism": "krr"},
-        {"mechanism": "krr", "epsilon": "1", "categories": 2, "more": 1},
-        {"mechanism": "krr", "epsilon": "1.0", "categories": 2},
-        {"mechanism": "nonsense", "epsilon": "1"},
-        {"mechanism": "olh", "epsilon": "1", "categories": 10},
-    ],
-)
+@pytest.mark.parametrize("record", read_cases(__file__, "test_records_that_were_edited_are_refused"))
 def test_records_that_were_edited_are_refused(record):
     with pytest.raises(RecipeError):
         read_mechanism(record)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.local import Rappor, RapporMemory, read_mechanism
 from sfumato.local.rappor import _design, _places
@@ -76,21 +77,7 @@ def test_memory_and_clients_go_together():
             mechanism.respond([1], clients=clients, memory=RapporMemory(mechanism))
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"report_epsilon": 4}, "below epsilon"),
-        ({"hashes": 2}, "bloom"),
-        ({"cohorts": 3}, "bloom"),
-        ({"bloom": 1}, "bloom"),
-        ({"bloom": 4, "hashes": 9}, "hashes"),
-        ({"bloom": 3}, "tell the categories apart"),
-        ({"rates": (0.5, 0.5, 0.75)}, "not both"),
-        ({"epsilon": None}, "epsilon"),
-        ({"categories": 1}, "categories"),
-        ({"categories": 60000, "bloom": 4000}, "too large"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "told"), read_cases(__file__, "test_impossible_parameters_are_refused"))
 def test_impossible_parameters_are_refused(changes, told):
     with pytest.raises(RecipeError, match=told):
         basic(**changes)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.cases import read_cases
 from helpers.projects import write_project
 from sfumato.core.errors import SfumatoError
 from sfumato.core.facts.project import read_project
@@ -141,16 +142,7 @@ def test_intervals_as_text_and_numbers_get_the_same_codes():
 
 @pytest.mark.parametrize(
     ("released", "options", "words"),
-    [
-        ({"region": ["q4711"]}, {}, "column 'region' holds values that its described domain"),
-        ({"fare": [4711.0]}, {}, "column 'fare' holds values"),
-        ({"year": [2020], "month": [2]}, {}, "column 'period' holds values"),
-        ({"nothing": [1]}, {}, "no described column in common"),
-        ({"region": ["a"]}, {"unit": "who"}, "no column 'who'"),
-        ({"region": ["a"]}, {"weight": "count"}, "neither table"),
-        ({"region": ["a"]}, {"columns": ["fare"]}, "release: no column 'fare'"),
-        ({"region": ["a"]}, {"columns": ["gone"]}, "describes no column 'gone'"),
-    ],
+    read_cases(__file__, "test_what_does_not_fit_the_description_is_refused_without_a_value"),
 )
 def test_what_does_not_fit_the_description_is_refused_without_a_value(released, options, words):
     with pytest.raises(SfumatoError, match=words) as caught:

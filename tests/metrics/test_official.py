@@ -8,6 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.core.errors import SfumatoError
 from sfumato.metrics import k_marginal, match3, taxi
 from sfumato.metrics.match3 import draw_conjunctions, draw_triples, measure_cities
@@ -247,23 +248,7 @@ def test_cities_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("truth", "release", "options", "words"),
-    [
-        ({"a": [-1]}, {"a": [1]}, {}, "whole numbers from 0"),
-        ({"a": [0.5]}, {"a": [1]}, {}, "whole numbers"),
-        ({"a": [5]}, {"a": [1]}, {"largest": {"a": 4}}, "above the largest"),
-        ({"a": [5], "b": [5]}, {"a": [1]}, {}, "at least four columns"),
-        ({"a": [5]}, {"a": [1]}, {"marginal_tests": [("a", "a", "q")]}, "'q'"),
-        ({"a": [5]}, {"a": [1]}, {"marginal_tests": [("a",)]}, "three columns"),
-        (
-            {"a": [5]},
-            {"a": [1]},
-            {"marginal_tests": [], "conjunction_tests": [[("a", [1])]], "income": None},
-            "passed by no",
-        ),
-        ({"a": [5]}, {"a": [1]}, {"marginal_tests": [], "conjunction_tests": []}, "no column 'SEX'"),
-        ({"a": []}, {"a": [1]}, {}, "truth has no records"),
-    ],
+    ("truth", "release", "options", "words"), read_cases(__file__, "test_match3_refuses")
 )
 def test_match3_refuses(truth, release, options, words):
     with pytest.raises(SfumatoError, match=words):

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.core.errors import SchemaError
 from sfumato.tables.codebook import find_kind, read_codebook
 
@@ -124,18 +125,7 @@ def test_tables_of_a_database(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("codes.json", "[[[["),
-        ("codes.json", "[]"),
-        ("codes.json", "3"),
-        ("codes.json", '{"a": null}'),
-        ("codes.csv", ""),
-        ("codes.csv", "a,b\n1,2\n"),
-        ("codes.sql", "DROP TABLE"),
-        ("codes.sql", "CREATE TABLE ("),
-        ("codes.xlsx", "x"),
-    ],
+    ("name", "content"), read_cases(__file__, "test_what_is_no_codebook_is_refused_with_advice")
 )
 def test_what_is_no_codebook_is_refused_with_advice(tmp_path, name, content):
     with pytest.raises(SchemaError, match="codebook"):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.core.errors import SourceError
 from sfumato.tables.read import guess_kinds, parse_table, read_pieces, read_table, spell_table
 
@@ -61,17 +62,7 @@ def test_several_files_are_one_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("t.csv", b"a,b\nsecret\n", "cannot be read"),
-        ("t.csv", b"a,b\n\xffsecret,1\n", "UTF-8"),
-        ("t.csv", b"\xff\xfea", "not utf-8"),
-        ("t.csv", b"a,a\n1,2\n", "same name"),
-        ("t.csv.gz", b"secret", "cannot be read"),
-        ("t.parquet", b"secret", "cannot be read"),
-        ("t.xls", b"secret", "must end in .parquet, .csv, .tsv or .jsonl"),
-        ("t.xlsx", b"secret", "cannot be read"),
-    ],
+    ("name", "content", "message"), read_cases(__file__, "test_what_cannot_be_read_is_said_without_a_value")
 )
 def test_what_cannot_be_read_is_said_without_a_value(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)

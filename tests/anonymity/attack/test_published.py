@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.cases import read_cases
 from sfumato.anonymity.attack import AttackError, open_published, read_text
 from sfumato.core.errors import SfumatoError, SourceError
 
@@ -68,17 +69,7 @@ def test_a_release_folder_is_a_table_of_counts(project):
         open_published(project.parent / "two")
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("none.csv", "there is no file"),
-        ("a.txt", "must end in"),
-        ("a.parquet", "cannot be read"),
-        ("ragged.csv", "cannot be read"),
-        ("twice.csv", "same name"),
-        (".", "not a release"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), read_cases(__file__, "test_files_that_cannot_be_read"))
 def test_files_that_cannot_be_read(tmp_path, name, words):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.parquet").write_text("secret-value")

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.core.errors import RecipeError
 from sfumato.report.explain.explanation import explain_guarantee
 from sfumato.report.explain.guarantee import (
@@ -97,20 +98,7 @@ def test_totals_add_up():
     assert Guarantee(kind="epsilon", amount=1, delta="0.4", times=9).total.failure == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"kind": "sigma", "amount": 1}, "one of epsilon"),
-        ({"kind": "epsilon", "amount": 0}, "above zero"),
-        ({"kind": "epsilon", "amount": "-1"}, "above zero"),
-        ({"kind": "rho", "amount": "nan"}, "finite"),
-        ({"kind": "mu", "amount": "1e9"}, "between"),
-        ({"kind": "epsilon", "amount": 1, "delta": 1}, "below one"),
-        ({"kind": "rho", "amount": 1, "delta": "1e-6"}, "no delta"),
-        ({"kind": "rho", "amount": 1, "times": 0}, "between 1 and"),
-        ({"kind": "rho", "amount": 1, "times": 1.5}, "whole number"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), read_cases(__file__, "test_what_is_no_guarantee_is_refused"))
 def test_what_is_no_guarantee_is_refused(options, words):
     with pytest.raises(RecipeError, match=words):
         Guarantee(**options)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.cases import read_cases
 from helpers.catalog_queries import TABLES, fill, make_catalog, read_queries
 from helpers.describe_postgres import describe
 from helpers.postgres_server import USER, Server, why_missing
@@ -137,22 +138,8 @@ def test_the_description_is_that_of_postgresql(server):
 
 
 @pytest.mark.parametrize(
-    ("text", "columns"),
-    [
-        ("SELECT 1", {"?column?": 23}),
-        ("SELECT NULL AS a, 'x' AS b, true", {"a": 25, "b": 25, "bool": 16}),
-        ("SELECT 1.5 AS a, 3000000000 AS b", {"a": 1700, "b": 20}),
-        ("SELECT current_user, current_database()", {"current_user": 19, "current_database": 19}),
-        ("SELECT oid, relkind, relacl FROM pg_class", {"oid": 26, "relkind": 18, "relacl": 1034}),
-        ("SELECT indkey, indclass, indkey[0] AS k FROM pg_index", {"indkey": 22, "indclass": 30, "k": 21}),
-        ("SELECT count(*), array_agg(attname) FROM pg_attribute", {"count": 20, "array_agg": 1003}),
-        ("SELECT typinput, typname::text FROM pg_type", {"typinput": 24, "typname": 25}),
-        ("SELECT oid::regtype, min(typlen) FROM pg_type GROUP BY oid", {"oid": 2206, "min": 21}),
-        ("SELECT now(), CAST('x' AS VARCHAR(60))", {"now": 1184, "varchar": 1043}),
-        ("SELECT '{1}'::int2[], 'a'::char, 'b'::\"char\"", {"int2": 1005, "bpchar": 1042, "char": 18}),
-        ("SELECT current_setting('server_version_num')::int / 100 AS v", {"v": 23}),
-    ],
-)  # fmt: skip
+    ("text", "columns"), read_cases(__file__, "test_columns_have_postgresqls_names_and_types")
+)
 def test_columns_have_postgresqls_names_and_types(catalog, text, columns):
     expected = tuple(Column(name, oid) for name, oid in columns.items())
     assert catalog.describe(text) == (expected, ())
@@ -229,29 +216,7 @@ def test_a_session_is_told_of_itself(catalog):
     assert ask(catalog, "SELECT datname FROM pg_database").rows == [("demo",)]
 
 
-@pytest.mark.parametrize(
-    ("text", "covered"),
-    [
-        ("SELECT 1", True),
-        ("SELECT version()", True),
-        ("show search_path;", False),  # the session answers it
-        ("WITH t AS (SELECT 1 AS x) SELECT * FROM t", True),
-        ("SELECT * FROM pg_class", True),
-        ("SELECT * FROM information_schema.tables", True),
-        ("SELECT count(*) FROM visits JOIN pg_class ON true", True),  # to be refused
-        ("SELECT count(*) FROM visits", False),
-        ("SELECT * FROM public.pg_class", False),
-        ("SELECT relname FROM nowhere", False),
-        ("DP-SELECT 0.1 COUNT(*) FROM visits", False),
-        ("SELECT pg_sleep(1)", False),
-        ("SELECT lower(clinic) FROM \"public\".\"visits\" WHERE 1 = 0", False),
-        ("SET x = 1", False),
-        ("BEGIN", False),
-        ("", False),
-        ("SELECT 1; SELECT 2", False),
-        ("SELECT 'FROM pg_class'", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "covered"), read_cases(__file__, "test_which_statements_are_the_catalogs"))
 def test_which_statements_are_the_catalogs(catalog, text, covered):
     assert catalog.covers(text) is covered
 

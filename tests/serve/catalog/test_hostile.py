@@ -7,103 +7,13 @@ from contextlib import suppress
 
 import pytest
 
+from helpers.cases import read_cases
 from helpers.catalog_queries import make_catalog, read_queries
 from sfumato.core.errors import UnsupportedQuery
 
-REFUSED = [
-    "SELECT * FROM query('SELECT 1'), pg_class",
-    "SELECT query_table('pg_class') FROM pg_class",
-    "SELECT * FROM read_csv('/etc/passwd'), pg_class",
-    "SELECT * FROM read_text('/etc/passwd') AS t, pg_class",
-    "SELECT * FROM '/etc/passwd', pg_class",
-    'SELECT * FROM "/etc/passwd", pg_class',
-    "SELECT * FROM glob('*'), pg_class",
-    "SELECT pg_read_file('/etc/passwd') FROM pg_class",
-    "SELECT pg_ls_dir('.') FROM pg_class",
-    "SELECT lo_import('/etc/passwd') FROM pg_class",
-    "SELECT repeat('x', 1000000000) FROM pg_class",
-    "SELECT lpad('x', 1000000000, 'y') FROM pg_class",
-    "SELECT rpad('x', 1000000000, 'y') FROM pg_class",
-    "SELECT pg_sleep(1000) FROM pg_class",
-    "SELECT pg_terminate_backend(1) FROM pg_class",
-    "SELECT getenv('HOME') FROM pg_class",
-    "SELECT getvariable('session') FROM pg_class",
-    "SELECT sys.me() FROM pg_class",
-    "SELECT me() FROM pg_class",
-    "SELECT error('x') FROM pg_class",
-    "SELECT * FROM duckdb_settings(), pg_class",
-    "SELECT * FROM pragma_version(), pg_class",
-    "SELECT * FROM sys.names, pg_class",
-    "SELECT * FROM main.sqlite_master, pg_class",
-    "SELECT * FROM pg_catalog.nowhere, pg_class",
-    "SELECT * FROM visits, pg_class",
-    "SELECT (SELECT count(*) FROM visits) FROM pg_class",
-    "SELECT * FROM pg_class WHERE EXISTS (SELECT 1 FROM public.visits)",
-    "WITH visited AS (SELECT * FROM visits) SELECT * FROM visited, pg_class",
-    "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r, pg_class",
-    "WITH RECURSIVE r AS (SELECT oid FROM pg_class UNION ALL SELECT oid FROM r) SELECT count(*) FROM r",
-    "SELECT count(*) FROM generate_series(1, 1000000000000), pg_class",
-    "SELECT count(*) FROM generate_series(1, (SELECT sum(oid) * 1000 FROM pg_class)), pg_class",
-    "SELECT count(*) FROM generate_series(1, 9000) a, generate_series(1, 9000) b, pg_class c, pg_class d",
-    "SELECT generate_series(1, 9000), a.oid FROM pg_class a, pg_class b",
-    "SELECT string_agg(a.relname || b.attname, ',') FROM pg_class a, pg_attribute b, pg_attribute c",
-    "WITH x AS (DELETE FROM pg_class RETURNING *) SELECT * FROM x",
-    "SELECT * INTO t FROM pg_class",
-    "SELECT * FROM (SELECT oid FROM pg_class) t TABLESAMPLE SYSTEM (50)",
-    "SELECT * FROM (SELECT oid FROM pg_class) t PIVOT (getenv('HOME') FOR oid IN (1, 2))",
-    "SELECT * FROM pg_class PIVOT (max(pg_sleep(9)) FOR relname IN ('a'))",
-    "SELECT * FROM (SELECT oid FROM pg_class) t UNPIVOT (x FOR y IN (oid))",
-    "SELECT * FROM (SELECT oid FROM pg_class QUALIFY getenv('HOME') = 'x') t",
-    "SELECT * FROM pg_class MATCH_RECOGNIZE (PATTERN (a) DEFINE a AS getenv('HOME') = 'x')",
-    "SELECT oid FROM pg_class UNION SELECT * FROM read_text('/etc/passwd')",
-    "SELECT oid FROM pg_class ORDER BY getenv('HOME')",
-    "SELECT oid FROM pg_class LIMIT (SELECT length(getenv('HOME')))",
-    "SELECT count(*) FILTER (WHERE getenv('HOME') = 'x') FROM pg_class",
-    "SELECT sum(oid) OVER (PARTITION BY getenv('HOME')) FROM pg_class",
-    "SELECT sum(oid) OVER w FROM pg_class WINDOW w AS (ORDER BY getenv('HOME'))",
-    "SELECT DISTINCT ON (getenv('HOME')) oid FROM pg_class",
-    "SELECT array_agg(oid ORDER BY getenv('HOME')) FROM pg_class",
-    "SELECT * FROM pg_class JOIN (VALUES (getenv('HOME'))) v(x) ON true",
-    "SELECT * FROM pg_class a JOIN pg_class b USING (oid) WHERE a.oid IN (SELECT getenv('HOME'))",
-    "SELECT * FROM pg_class, LATERAL (SELECT getenv('HOME')) x",
-    "SELECT CASE WHEN true THEN getenv('HOME') END FROM pg_class",
-    "SELECT relname[getenv('HOME')] FROM pg_class",
-    "SELECT 'a' LIKE 'b' ESCAPE getenv('HOME') FROM pg_class",
-    "SELECT extract(epoch FROM getenv('HOME')) FROM pg_class",
-    "SELECT (getenv('HOME')).x FROM pg_class",
-    "SELECT x.getenv('HOME') FROM pg_class x",
-    "SELECT relname.upper() FROM pg_class",
-    "SELECT oid FROM pg_class GROUP BY ROLLUP (getenv('HOME'))",
-    "SELECT * FROM pg_class FOR UPDATE",
-    "SELECT * FROM pg_class TABLESAMPLE SYSTEM (1)",
-    "SELECT $1 FROM pg_class WHERE @x",
-    "SELECT 'x'::nowhere FROM pg_class",
-    "SELECT x'ff'::blob FROM pg_class",
-    "SELECT COLUMNS('.*') FROM pg_class",
-    "SELECT * EXCLUDE (oid) FROM pg_class",
-    "SELECT nope FROM pg_class",
-    "SELECT 1 / 'a' FROM pg_class",
-]
+REFUSED = read_cases(__file__, "refused")
 NOT_COVERED = [
-    "ATTACH 'x.db'",
-    "COPY pg_class TO '/tmp/x'",
-    "COPY (SELECT 1) TO '/tmp/x'",
-    "PRAGMA database_list",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "EXPORT DATABASE '/tmp/x'",
-    "CREATE TABLE x AS SELECT 1",
-    "INSERT INTO pg_class VALUES (1)",
-    "DELETE FROM pg_class",
-    "DROP TABLE pg_class",
-    "UPDATE pg_class SET relname = 'x'",
-    "CALL pragma_version()",
-    "SET memory_limit = '10GB'",
-    "SHOW config_file",
-    "SELECT 1; DROP TABLE pg_class",
-    "SELECT 1 FROM pg_class; SELECT 2",
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT getenv('HOME')",
+    *read_cases(__file__, "not_covered"),
     "SELECT 1 FROM pg_class WHERE" + " (" * 4000 + "1 = 1" + ")" * 4000,
     "SELECT " + ", ".join("1" for _ in range(100_000)),
 ]
@@ -260,17 +170,7 @@ def test_nothing_can_be_set_or_read_on_the_database_itself(catalog):
             cursor.execute(text)
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT max(length(replace('{long}' || relname, 'a', '{long}'))) FROM pg_class",
-        "SELECT max(length(regexp_replace('{long}' || relname, 'a', '{long}', 'g'))) FROM pg_class",
-        "SELECT max(length(array_to_string(string_to_array('{long}' || relname, 'a'), '{long}'))) "
-        "FROM pg_class",
-        "SELECT max(length(format('%1000000000s', relname))) FROM pg_class",
-        "SELECT format('%-1000000000s|%1000000000d', 'a', 'b')",
-    ],
-)
+@pytest.mark.parametrize("statement", read_cases(__file__, "test_no_text_is_made_long_before_it_is_cut"))
 def test_no_text_is_made_long_before_it_is_cut(catalog, statement):
     import resource
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from helpers.cases import read_cases
 from helpers.site import send_scope
 from sfumato.serve.web.app import make_app
 from sfumato.serve.web.exchange import check_origin, parse_json, to_plain
@@ -148,16 +149,7 @@ def test_over_tls_the_cookie_stays_with_it(site):
 
 
 @pytest.mark.parametrize(
-    ("changed", "host", "status"),
-    [
-        ({"names": ("Data.example",)}, "data.example", 200),
-        ({"names": ("data.example",)}, "localhost:8439", 200),
-        ({"names": ("data.example",)}, "evil.example", 421),
-        ({"names": ("data.example",), "host": "0.0.0.0"}, "evil.example", 421),
-        ({"host": "0.0.0.0"}, "any.example", 200),
-        ({"host": "::1"}, "[::1]:8439", 200),
-        ({"host": "::1"}, "any.example", 421),
-    ],
+    ("changed", "host", "status"), read_cases(__file__, "test_the_settings_say_which_names_are_its_own")
 )
 def test_the_settings_say_which_names_are_its_own(site, changed, host, status):
     class Named:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.cases import read_cases
 from helpers.wire import RunningServer
 from sfumato.serve.run import describe_tables
 
@@ -297,18 +298,7 @@ def test_roles_hold_at_this_door(server):
     assert server.charges() == 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT clinic, COUNT(*) FROM visits GROUP BY clinic",
-        "SELECT SUM(fee), AVG(fee) AS mean, COUNT(DISTINCT person) AS people FROM visits",
-        "SELECT month, COUNT(*)::float / 2 AS half FROM visits GROUP BY month ORDER BY 2 DESC",
-        "SELECT MEDIAN(fee), VAR_SAMP(fee) FROM visits WHERE fee > $1",
-        "SELECT DISTINCT clinic FROM visits",
-        "SELECT * FROM (SELECT clinic, AVG(fee) AS fee FROM visits GROUP BY clinic) AS q LIMIT 2",
-        "SELECT clinic FROM visits LIMIT 0",
-    ],
-)
+@pytest.mark.parametrize("text", read_cases(__file__, "test_what_is_described_is_what_is_answered"))
 def test_what_is_described_is_what_is_answered(server, text):
     """Names and types before the charge and after it, and the same values as text and as binary."""
     psycopg = pytest.importorskip("psycopg")

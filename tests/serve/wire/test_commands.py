@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.cases import read_cases
 from sfumato.serve.wire.answers import move_cursor
 from sfumato.serve.wire.commands import (
     count_parameters,
@@ -17,17 +18,7 @@ from sfumato.serve.wire.commands import (
 from sfumato.serve.wire.messages import Refusal
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("", 0),
-        (" ; -- nothing\n ; /* ; /* ; */ */", 0),
-        ("SELECT ';'; SELECT \";\"", 2),
-        ("SELECT $$;$$; SELECT $a$ ; $$ $a$, a$b$c; SELECT E'\\';'", 3),
-        ("SELECT 'it''s; one'", 1),
-        ("DP-SELECT 0.1 COUNT(*) FROM t; -- the end", 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "count"), read_cases(__file__, "test_splitting"))
 def test_splitting(text, count):
     assert len(split_statements(text)) == count
 
@@ -42,64 +33,14 @@ def test_parameters_are_counted_outside_quotes():
     assert count_parameters("SELECT $1, '$9', \"$8\", $$ $7 $$, a$6 -- $5\n, $2 /* $4 */") == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "facts"),
-    [
-        ("/* x */ DP-SELECT 0.1 COUNT(*) FROM t", "question", {}),
-        ("SHOW TABLES", "question", {}),
-        ("show columns from visits", "question", {}),
-        ("DESCRIBE visits", "question", {}),
-        ("SHOW server_version", "show", {"name": "server_version"}),
-        ("begin isolation level serializable", "begin", {}),
-        ("START TRANSACTION READ ONLY", "begin", {"tag": "START TRANSACTION"}),
-        ("end", "commit", {}),
-        ("rollback work to savepoint A", "rollback to", {"name": "a"}),
-        ("ROLLBACK", "rollback", {}),
-        ("set session sfumato.epsilon = '0.1' -- cheap", "set", {"name": "sfumato.epsilon", "value": "0.1"}),
-        ("SET LOCAL search_path TO a, \"B\"", "set", {"value": "a, B", "local": True}),
-        ("SET TIME ZONE 'UTC'", "set", {"name": "timezone", "value": "UTC"}),
-        ("SET NAMES 'UTF8'", "set", {"name": "client_encoding"}),
-        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "nothing", {}),
-        ("SET DateStyle=ISO", "set", {"name": "datestyle", "value": "ISO"}),
-        ("SET extra_float_digits = -3", "set", {"value": "-3"}),
-        ("SET a TO DEFAULT", "reset", {"name": "a"}),
-        ("SHOW TRANSACTION ISOLATION LEVEL", "show", {"name": "transaction_isolation"}),
-        ('declare "C" scroll cursor with hold for select 1', "declare", {"name": "C", "query": "select 1"}),
-        ("FETCH 10 IN c", "fetch", {"direction": ("forward", 10), "name": "c"}),
-        ("fetch forward all from \"C\"", "fetch", {"direction": ("forward", None), "name": "C"}),
-        ("MOVE ABSOLUTE -1 c", "move", {"direction": ("absolute", -1)}),
-        ("CLOSE ALL", "close", {"name": ""}),
-        ("DEALLOCATE PREPARE s1", "deallocate", {"name": "s1"}),
-        ("DISCARD ALL", "discard", {"tag": "DISCARD ALL"}),
-        ("LISTEN x", "nothing", {"tag": "LISTEN"}),
-        ("EXPLAIN (COSTS) DP-SELECT 1 n FROM t", "explain", {"query": "DP-SELECT 1 n FROM t"}),
-        ("COPY (SELECT ')' FROM (SELECT 1)) TO STDOUT", "copy", {"query": "SELECT ')' FROM (SELECT 1)"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "kind", "facts"), read_cases(__file__, "test_commands"))
 def test_commands(text, kind, facts):
     command = read_command(text)
     assert command.kind == kind
     assert {key: getattr(command, key) for key in facts} == facts
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SET",
-        "SET a",
-        "SET ROLE root",
-        "SHOW",
-        "FETCH 1.5 c",
-        "FETCH",
-        "DECLARE c",
-        "DECLARE c CURSOR FOR SET a = 1",
-        "COPY t FROM STDIN",
-        "COPY (SELECT 1) TO '/etc/passwd'",
-        "COPY (SELECT 1) TO PROGRAM 'sh'",
-        "COPY (SELECT 1) TO STDOUT (FORMAT parquet)",
-        "COPY (SET a = 1) TO STDOUT",
-    ],
-)
+@pytest.mark.parametrize("text", read_cases(__file__, "test_commands_that_are_refused"))
 def test_commands_that_are_refused(text):
     with pytest.raises(Refusal):
         read_command(text)
