@@ -123,13 +123,7 @@ def test_lists_of_other_tools_are_read(text, options, tmp_path):
     assert parse_hierarchy(spec, column="c", folder=str(tmp_path)) == read_listed(path, **options)
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("", "'list.csv': listed: give rows"),
-    ("a;A\na;B\n", "'list.csv': listed: row 2 is ambiguous"),
-    ("a;A;x\nb;A;y\n", "'list.csv': listed: row 2 is ambiguous"),
-    ("a;A\nb\n", "'list.csv': listed: row 2 has 1 cells"),
-    ("\xff\xff;\xfe", "'list.csv' cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "words"), read_cases(__file__, "test_bad_lists_are_refused"))
 def test_bad_lists_are_refused(text, words, tmp_path):
     path = Path(tmp_path, "list.csv")
     path.write_text(text, encoding="latin-1")

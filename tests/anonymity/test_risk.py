@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.cases import read_cases
 from sfumato.anonymity.risk import find_identifying_subsets, measure_risk
 from sfumato.core.errors import AnonymityError, SourceError
 
@@ -80,16 +81,7 @@ def test_an_empty_table_has_no_risk():
     assert (found.prosecutor.largest, found.marketer, found.records) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"threshold": 0},
-        {"threshold": 2},
-        {"weights": "weight", "register": {"age": [1]}},
-        {"weights": "none"},
-        {"quasi_identifiers": []},
-    ],
-)
+@pytest.mark.parametrize("options", read_cases(__file__, "test_impossible_options_are_refused"))
 def test_impossible_options_are_refused(options):
     with pytest.raises((AnonymityError, SourceError)):
         measure_risk(TABLE, **{"quasi_identifiers": ["age"], **options})

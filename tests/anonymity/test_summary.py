@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.cases import read_cases
 from sfumato.anonymity import Groups, Options, release_table
 from sfumato.anonymity.summary import (
     INTERNAL,
@@ -196,16 +197,7 @@ def test_each_record_is_predicted_by_the_others_only():
     assert measure(rows).before <= 0.55
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"folds": 1}, "2 folds"),
-        ({"features": ["s"]}, "named twice"),
-        ({"features": []}, "at least one"),
-        ({"target": "none"}, "no column 'none'"),
-        ({"features": ["s"], "target": "a"}, "more than 200 different values"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), read_cases(__file__, "test_impossible_options_are_refused"))
 def test_impossible_options_are_refused(options, words):
     rows = {"a": list(range(300)), "s": ["u"] * 300}
     with pytest.raises((AnonymityError, SourceError), match=words):

@@ -227,12 +227,7 @@ def test_what_is_completed(text, start, candidates):
 
 @pytest.mark.parametrize(
     ("text", "start", "candidates"),
-    [
-        ("SELECT Dea", 7, ['"Death City"', '"Death County"']),
-        ('SELECT "Death Co', 7, ['"Death County"']),
-        ("SELECT COUNT(*) FROM dru", 21, ['"drug-deaths"']),
-        ('SELECT COUNT(*) FROM "dr', 21, ['"drug-deaths"']),
-    ],
+    read_cases(__file__, "test_names_that_need_quotes_are_completed_with_them"),
 )
 def test_names_that_need_quotes_are_completed_with_them(text, start, candidates):
     names = Vocabulary(tables={"drug-deaths": ("Death City", "Death County", "sex")})

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers.cases import read_cases
 from sfumato.holdout import HoldoutSpent, Leaderboard, QuestionRefused, Standing, ladder_error
 
 LABELS = np.arange(1000) % 2
@@ -117,16 +118,7 @@ def test_the_bound_of_the_ladder():
     assert ladder_error(**facts, failure=1e-6) > error
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"method": "noisy"}, "'ladder' or 'parameter-free'"),
-        ({"method": "parameter-free", "step": 0.1}, "has no step"),
-        ({"step": 0}, "step must be above zero"),
-        ({"step": 2}, "step must be at most 1"),
-        ({"submissions": 0}, "submissions must be"),
-    ],
-)
+@pytest.mark.parametrize(("options", "told"), read_cases(__file__, "test_leaderboards_that_cannot_be_made"))
 def test_leaderboards_that_cannot_be_made(options, told):
     with pytest.raises(sf.RecipeError, match=told):
         Leaderboard(LABELS, **options)

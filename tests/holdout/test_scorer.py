@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers.cases import read_cases
 from sfumato.holdout import HoldoutPlan, HoldoutSpent, QuestionRefused, ReusableHoldout
 from sfumato.holdout.guard import _ask_about_area, class_counts, count_wins
 from sfumato.holdout.questions import GRID
@@ -164,15 +165,7 @@ def sf_rows(labels):
     return RowSet((np.zeros((len(labels), 1)), labels), name="rows")
 
 
-@pytest.mark.parametrize(
-    ("train", "holdout", "told"),
-    [
-        ([0, 1, 2], [0, 1], "the training rows have 3"),
-        ([0, 0, 0], [0, 1], "the training rows have 1"),
-        ([0, 1], [0, 0], "both classes"),
-        ([0, 1], [0, 1, 2], "no other"),
-    ],
-)
+@pytest.mark.parametrize(("train", "holdout", "told"), read_cases(__file__, "test_areas_need_two_classes"))
 def test_areas_need_two_classes(train, holdout, told):
     train, holdout = np.tile(train, 20), np.tile(holdout, 20)
     guard = ReusableHoldout(

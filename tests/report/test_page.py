@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from helpers.cases import read_cases
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.core.errors import RecipeError, ReleaseError, VerificationFailed
 from sfumato.report.page import build_report
@@ -267,15 +268,7 @@ def test_several_epsilons_are_told_beside_each_other(rows, folders):
     assert "At epsilon 1 " not in reader.words
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"place": "nowhere"}, "--place names 'nowhere'"),
-        ({"time": "never"}, "--time names 'never'"),
-        ({"comparison": [{"epsilon": 1}]}, "list of comparisons"),
-        ({"maps": {"truth": [1, 2]}}, "has the shape"),
-    ],
-)
+@pytest.mark.parametrize(("options", "match"), read_cases(__file__, "test_wrong_options_are_refused"))
 def test_wrong_options_are_refused(counts, options, match):
     with pytest.raises(RecipeError, match=match):
         build_report(counts, **options)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.cases import read_cases
 from helpers.site import COUNT
 from sfumato.serve.web.agents import STATELESS, VERSIONS
 
@@ -75,16 +76,7 @@ def test_what_an_agent_can_mend_is_a_result(site):
     assert call_tool(site, "ask", by="vic", sql=COUNT)["isError"]
 
 
-@pytest.mark.parametrize(
-    ("code", "params"),
-    [
-        (-32602, {"name": "drop", "arguments": {}}),
-        (-32602, {"name": "ask", "arguments": {}}),
-        (-32602, {"name": "ask", "arguments": {"sql": 1}}),
-        (-32602, {"name": "ask", "arguments": {"sql": "x", "more": 1}}),
-        (-32602, {"name": "ask", "arguments": "x"}),
-    ],
-)
+@pytest.mark.parametrize(("code", "params"), read_cases(__file__, "test_calls_that_do_not_fit"))
 def test_calls_that_do_not_fit(site, code, params):
     assert send(site, "tools/call", **params).json["error"]["code"] == code
 

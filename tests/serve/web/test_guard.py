@@ -43,15 +43,7 @@ def test_its_own_names_are_not(site, host):
     assert site.call("GET", "/healthz", headers={"Host": host.format(site.port)}).status == 200
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-    ],
-)
+@pytest.mark.parametrize("headers", read_cases(__file__, "test_other_sites_change_nothing"))
 def test_other_sites_change_nothing(site, headers):
     cookie = site.login("ana")
     csrf = site.call("GET", "/ask", cookie=cookie).csrf
