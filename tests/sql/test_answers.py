@@ -3,6 +3,7 @@
 import datetime
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.pairs import read_pairs
 from sfumato.core.errors import UnsupportedQuery
 
 MUCH = 100_000
+ANSWERS = Path(__file__).with_name("fixtures") / "answers.sql"
 
 PROJECT = """
 [budget]
@@ -143,33 +146,8 @@ def same(found, wanted, *, within=1e-3):
                 assert cell == pytest.approx(float(truth), rel=within, abs=within)
 
 
-@pytest.mark.parametrize(
-    "aggregate",
-    [
-        "COUNT(*)",
-        "COUNT(note)",
-        "COUNT(DISTINCT note)",
-        "COUNT(DISTINCT person)",
-        "COUNT_IF(amount > 10)",
-        "COUNT(*) FILTER (WHERE region = 'a')",
-        "SUM(amount)",
-        "SUM(points)",
-        "SUM(-points)",
-        "SUM(amount) FILTER (WHERE flag)",
-        "SUM(CASE WHEN region = 'a' THEN amount ELSE 1 END)",
-        "SUM(coalesce(points, 0) * 2 + 1)",
-        "AVG(amount)",
-        "AVG(points)",
-        "AVG(amount) FILTER (WHERE note IS NULL)",
-        "VAR_POP(amount)",
-        "VARIANCE(amount)",
-        "VAR_SAMP(points)",
-        "STDDEV(amount)",
-        "STDDEV_SAMP(amount)",
-        "STDDEV_POP(points)",
-    ],
-)
-def test_every_aggregate_with_and_without_groups(curator, exact, aggregate):
+@pytest.mark.parametrize(("aggregate", "_"), read_pairs(ANSWERS, section="aggregates"))
+def test_every_aggregate_with_and_without_groups(curator, exact, aggregate, _):
     text = f"{aggregate} AS v FROM visits"
     same(values(curator.sql(f"DP-SELECT {MUCH} {text}")), exact(f"SELECT {text}"))
     by = f"region, {text} WHERE region < 'd' GROUP BY region"
@@ -177,56 +155,22 @@ def test_every_aggregate_with_and_without_groups(curator, exact, aggregate):
     same(found, exact(f"SELECT {by} ORDER BY region"))
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "truth"),
-    [
-        ("MEDIAN(amount)", "MEDIAN(amount)"),
-        ("MIN(amount)", "MIN(amount)"),
-        ("MAX(amount)", "MAX(amount)"),
-        ("QUANTILE_CONT(amount, 0.9)", "QUANTILE_CONT(amount, 0.9)"),
-        ("QUANTILE(points, 0.25)", "QUANTILE_CONT(points, 0.25)"),
-        ("PERCENTILE_CONT(0.75) WITHIN GROUP (ORDER BY amount)", "QUANTILE_CONT(amount, 0.75)"),
-        ("PERCENTILE_CONT(0.75) WITHIN GROUP (ORDER BY amount DESC)", "QUANTILE_CONT(amount, 0.25)"),
-    ],
-)
+@pytest.mark.parametrize(("aggregate", "truth"), read_pairs(ANSWERS, section="quantiles"))
 def test_quantiles_are_right_to_a_few_steps(curator, exact, aggregate, truth):
     ((found,),) = values(curator.sql(f"DP-SELECT {MUCH} {aggregate} AS v FROM visits"))
     ((wanted,),) = exact(f"SELECT {truth} FROM visits")
     assert found == pytest.approx(wanted, abs=1.01)
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "amount > 10 AND NOT (points BETWEEN 0 AND 5)",
-        "region IN ('a', 'c') OR note IS NULL",
-        "region LIKE 'a%' AND note ILIKE 'N%'",
-        "lower(upper(region)) = 'a' AND length(trim(note)) = 2",
-        "substring(note, 2, 1) = '1' AND left(note, 1) || right(note, 1) = 'n1'",
-        "starts_with(note, 'n') AND concat(region, 'x') = 'bx'",
-        "abs(points) + sign(points) > 4 AND points % 2 = 0",
-        "round(amount) > 20 AND floor(amount) < 40 AND ceil(amount) // 2 > 3",
-        "sqrt(amount) > 3 AND pow(amount, 2) > 50 AND exp(points / 10.0) > 1",
-        "greatest(points, 3) > 5 AND least(amount, 9) < 9.5",
-        "nullif(points, 3) IS NOT NULL AND coalesce(note, 'n9') <> 'n9'",
-        "year(day) = 2024 AND quarter(day) = 2 AND day(day) < 15",
-        "extract(month FROM day) = 3 OR extract(isodow FROM day) = 1",
-        "CASE WHEN flag THEN amount ELSE points END > 7",
-        "CAST(points AS DOUBLE) / 2 > 1 AND TRY_CAST(word AS INTEGER) > 10",
-        "day >= DATE '2024-03-01' AND flag",
-        "ln(amount + 1) > 2 AND log(amount + 1) > 1",
-    ],
-)
-def test_conditions_are_those_of_plain_sql(curator, exact, condition):
+@pytest.mark.parametrize(("condition", "_"), read_pairs(ANSWERS, section="conditions"))
+def test_conditions_are_those_of_plain_sql(curator, exact, condition, _):
     ((wanted,),) = exact(f"SELECT COUNT(*) FROM visits WHERE {condition}")
     assert wanted > 0
     assert values(curator.sql(f"DP-SELECT {MUCH} COUNT(*) FROM visits WHERE {condition}")) == [(wanted,)]
 
 
-@pytest.mark.parametrize(
-    "condition", ["CAST(word AS INTEGER) > 10", "10 / points > 2", "ln(points) > 0", "sqrt(points) > 2"]
-)
-def test_what_fails_for_a_record_is_null_there(curator, exact, condition):
+@pytest.mark.parametrize(("condition", "_"), read_pairs(ANSWERS, section="conditions that fail for some"))
+def test_what_fails_for_a_record_is_null_there(curator, exact, condition, _):
     ((wanted,),) = exact(f"SELECT COUNT(*) FROM visits WHERE TRY({condition})")
     assert values(curator.sql(f"DP-SELECT {MUCH} COUNT(*) FROM visits WHERE {condition}")) == [(wanted,)]
 
@@ -312,35 +256,8 @@ def test_open_and_public_keys_together(curator, exact):
     assert found == exact(f"SELECT {text.format('WHERE note IS NOT NULL')}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{dp} t.region, COUNT(*) FROM visits AS t GROUP BY 1 HAVING COUNT(*) > 100 ORDER BY 2 DESC, 1",
-        "{dp} region, COUNT(*) AS n FROM visits GROUP BY region HAVING n > 100"
-        " ORDER BY n DESC, region LIMIT 2",
-        "{dp} region, SUM(amount) AS s FROM visits WHERE region < 'd' GROUP BY region HAVING s > 1"
-        " ORDER BY region DESC LIMIT 2 OFFSET 1",
-        "{dp} region, COUNT(*) AS n FROM visits GROUP BY region HAVING region IN ('a', 'c') ORDER BY region",
-        "{dp} month(day) AS m, COUNT(*) FROM visits GROUP BY m HAVING m BETWEEN 3 AND 5"
-        " AND NOT m = 4 ORDER BY m",
-        "{dp} SUM(amount) / COUNT(*) AS mean, 2 * (COUNT(*) - 1) AS twice, SQRT(COUNT(*)) AS r, "
-        "ROUND(AVG(amount), 1) AS rounded, ABS(-SUM(points)) AS a FROM visits",
-        "WITH v AS (SELECT region AS r, amount * 2 AS double FROM visits WHERE amount > 5) "
-        "{dp} r, SUM(double) AS s FROM v WHERE double < 100 AND r < 'd' GROUP BY r HAVING s > 10 ORDER BY r",
-        "WITH v AS (SELECT * FROM visits), w AS (SELECT region, points FROM v WHERE points > 3) "
-        "{dp} COUNT(*) FROM w",
-        "{dp} COUNT(*), SUM(s) AS t FROM (SELECT points + 1 AS s FROM (SELECT points FROM visits) AS a) AS b",
-        "{dp} side, COUNT(*) AS n FROM visits JOIN zones ON region = zone GROUP BY side"
-        " HAVING n > 0 ORDER BY side",
-        "{dp} COUNT(*) FROM visits v LEFT JOIN zones z ON v.region = z.zone WHERE z.side = 'north'",
-        "{dp} COUNT(*) FROM zones z JOIN visits v ON v.region = z.zone AND z.zone = v.region",
-        "{dp} COUNT(*) FROM visits JOIN people USING (person) WHERE age > 40",
-        "{dp} COUNT(*), SUM(p.age) AS s FROM visits v JOIN people p ON v.person = p.person WHERE v.flag",
-        "{dp} COUNT(DISTINCT v.person) FROM visits v LEFT JOIN people p ON v.person = p.person"
-        " WHERE p.age IS NULL",
-    ],
-)
-def test_statements_are_those_of_plain_sql(curator, exact, text):
+@pytest.mark.parametrize(("text", "_"), read_pairs(ANSWERS, section="statements"))
+def test_statements_are_those_of_plain_sql(curator, exact, text, _):
     found = values(curator.sql(text.format(dp=f"DP-SELECT {MUCH}")))
     assert found
     same(found, exact(text.format(dp="SELECT")))

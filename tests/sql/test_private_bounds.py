@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.pairs import read_pairs
 from helpers.projects import open_rows
 from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.curator import draws, statements
 from sfumato.sql import magnitudes
 
 MUCH = 100_000
+ANSWERS = Path(__file__).with_name("fixtures") / "answers.sql"
 COLUMNS = {
     "clinic": {"values": ["a", "b", "empty"]},
     "fee": {"bounds": "private"},
@@ -45,20 +47,7 @@ def exact(curator, select):
     return row
 
 
-@pytest.mark.parametrize(
-    ("asked", "plain"),
-    [
-        ("SUM(fee)", "sum(fee)"),
-        ("AVG(fee)", "avg(fee)"),
-        ("AVG(fee * 2 + age)", "avg(fee * 2 + age)"),
-        ("STDDEV(fee)", "stddev(fee)"),
-        ("VAR_POP(debt BOUNDED PRIVATELY)", "var_pop(debt)"),
-        ("SUM(debt BOUNDED PRIVATELY) FILTER (WHERE age > 50)", "sum(debt) FILTER (WHERE age > 50)"),
-        ("AVG(CAST(text AS DOUBLE) BOUNDED PRIVATELY)", "avg(text::INT)"),
-        ("CORR(fee, debt BOUNDED PRIVATELY)", "corr(fee, debt)"),
-        ("COVAR_POP(fee, age)", "covar_pop(fee, age)"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "plain"), read_pairs(ANSWERS, section="private bounds"))
 def test_answers_without_noise_are_those_of_plain_sql(curator, asked, plain):
     answer = curator.sql(f"DP-SELECT {MUCH} {asked} AS n FROM t")
     (truth,) = exact(curator, plain)

@@ -1,12 +1,12 @@
 """What is refused is refused with the nearest thing that works, and for nothing."""
 
-import re
 from pathlib import Path
 
 import duckdb
 import pytest
 
 import sfumato as sf
+from helpers.pairs import read_pairs
 
 FIXTURES = Path(__file__).with_name("fixtures")
 RECORDS = {
@@ -49,14 +49,6 @@ def trying(project):
     return sf.open(project / "tried.toml")
 
 
-def read_refusals(mark):
-    """The statements of refusals.sql, each with the words of its refusal behind `mark`."""
-    pairs = re.findall(
-        r"^(?!--|=>|~>)(.+)\n(=>|~>) (.+)$", (FIXTURES / "refusals.sql").read_text(), re.MULTILINE
-    )
-    return [(statement, words) for statement, kind, words in pairs if kind == mark]
-
-
 def refuse(curator, statement, words):
     with pytest.raises(sf.SfumatoError) as refused:
         curator.sql(statement)
@@ -71,7 +63,8 @@ def test_every_line_is_read():
     assert len(dict(REFUSED + TRIED)) == len(REFUSED + TRIED)
 
 
-REFUSED, TRIED = read_refusals("=>"), read_refusals("~>")
+PAIRS = read_pairs(FIXTURES / "refusals.sql", marks=("=>", "~>"))
+REFUSED, TRIED = ([(one, other) for one, other, mark in PAIRS if mark == each] for each in ("=>", "~>"))
 
 
 @pytest.mark.parametrize(("statement", "words"), REFUSED, ids=[statement for statement, _ in REFUSED])

@@ -3,12 +3,15 @@
 import dataclasses
 import datetime
 import itertools
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from helpers.pairs import read_pairs
 from helpers.projects import write_project
 from sfumato.curator.statements import Desk
 from sfumato.sql import cells, links
@@ -32,40 +35,12 @@ COLUMNS = {
     "month": {"from": "day", "period": "month"},
 }
 
-KEYS = [
-    *("clinic", "kept", "told", "full", "code", "held", "part", "bin", "most", "month", "flag"),
-    *("DATE_TRUNC('month', day)", "DATE_TRUNC('quarter', day)", "day", "EXTRACT(month FROM at)"),
-    *("DATE_TRUNC('month', at)", "CAST(at AS DATE)", "TO_CHAR(at, 'YYYY-MM')", "EXTRACT(year FROM at)"),
-    *("fee > 20", "CASE WHEN clinic = 'N' THEN 'n' ELSE 'rest' END", "CASE WHEN fee < 50 THEN 'low' END"),
-    *("CASE WHEN day < '2025-02-01' THEN 'early' WHEN day >= '2025-02-01' THEN 'late' END", "code % 2"),
-    *(
-        "CASE WHEN clinic = 'N' THEN 'N' WHEN clinic = 'S' THEN 'S' WHEN clinic = 'H' THEN 'H' "
-        "WHEN clinic = 'I' THEN 'I' ELSE 'rest' END",
-        "CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END",
-    ),
-    *("CASE WHEN clinic IN ('N', 'S') THEN 1 WHEN clinic = 'H' THEN 2 ELSE 3 END", "clinic IN ('N', 'H')"),
-]
+ANSWERS = Path(__file__).with_name("fixtures") / "answers.sql"
+KEYS = [key for key, _ in read_pairs(ANSWERS, section="keys of earlier answers")]
 
-CONDITIONS = [
-    *("clinic = 'N'", "clinic IN ('N', 'S')", "clinic <> 'N'", "clinic IS NULL", "clinic IS NOT NULL"),
-    *("NOT clinic IN ('N', 'X')", "clinic = 'X'", "clinic < 'P'", "(clinic = 'N' OR clinic = 'S')"),
-    *("code = 3", "code >= 3", "code > 2.5", "code BETWEEN 2 AND 4", "code < 9", "code <> 3", "code <= 6"),
-    *("number >= 1", "number < 2.5", "number > 2.5", "number = 2", "number <= 5", "part = 3", "bin >= 1"),
-    *("bin < 2.5", "most >= 2.5", "most < 1", "held = 4", "held >= 3", "bin <= 5", "bin >= 0"),
-    *("fee > 20", "fee <= 20", "NOT fee > 20", "flag", "NOT flag", "flag = TRUE", "fee > 20 OR clinic = 'N'"),
-    *("month = 3", "month >= 2", "month IS NULL", "kept = 'S'", "told = 'N'", "full <> 'N'"),
-    *("day >= '2025-01-01' AND day < '2025-03-01'", "day BETWEEN '2025-01-01' AND '2025-02-28'"),
-    *("day BETWEEN '2025-01-01' AND '2025-03-01'", "day > '2025-01-31'", "day = '2025-01-01'"),
-    *("at >= '2025-01-01' AND at < '2025-03-01'", "at BETWEEN '2025-01-01' AND '2025-02-28'"),
-    *("at >= '2025-01-01' AND at <= '2025-03-01'", "at > '2025-01-01' AND at < '2025-03-01'"),
-    *("at < '2025-02-01' OR at >= '2025-04-01'", "at >= '2024-12-15'", "at >= '2024-12-10'"),
-    *("DATE_TRUNC('month', at) = '2025-01-01'", "CAST(at AS DATE) >= '2025-01-01'", "at < '2030-01-01'"),
-    *(
-        "EXTRACT(month FROM at) = 1",
-        "clinic = 'N' AND fee > 20",
-        "day >= '2025-01-15' AND day < '2025-05-15'",
-    ),
-]
+CONDITIONS = [each for each, _ in read_pairs(ANSWERS, section="conditions on them")]
+
+DECIDED = read_pairs(ANSWERS, section="earlier keys and conditions that decide a later one")
 
 MEASURES = "COUNT(*) AS n, SUM(fee) AS s, COUNT(fee) AS f, COUNT(DISTINCT clinic) AS d, MEDIAN(fee) AS q"
 
@@ -135,6 +110,12 @@ class Truth:
         return self.known[text]
 
 
+@pytest.fixture(scope="module")
+def find_truth(tmp_path_factory):
+    """Finds the truth of one description of the table; tests that describe it alike share it."""
+    return cache(lambda **facts: Truth(tmp_path_factory.mktemp("reuse"), **facts))
+
+
 def write_statement(keys, condition):
     listed = ", ".join(f"{key} AS k{place}" for place, key in enumerate(keys))
     where = f" WHERE {condition}" if condition else ""
@@ -188,9 +169,9 @@ def compare(truth, first, later):
 @pytest.mark.parametrize(
     "facts", [{"unit": "row"}, pytest.param({"unit": "p", "max_records": 200}, marks=pytest.mark.slow)]
 )
-def test_what_follows_is_what_would_be_measured(tmp_path, facts):
+def test_what_follows_is_what_would_be_measured(find_truth, facts):
     """Where nobody is cut by a bound, every value that follows is the exact one."""
-    truth, count = Truth(tmp_path, **facts), 0
+    truth, count = find_truth(**facts), 0
     for first, later in list_pairs():
         for measure, _, found, expected in compare(truth, first, later):
             assert np.array_equal(found, expected), (first, later, measure.describe())
@@ -199,9 +180,9 @@ def test_what_follows_is_what_would_be_measured(tmp_path, facts):
 
 
 @pytest.mark.parametrize("groups", [3, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_bounded_otherwise_is_said(tmp_path, groups):
+def test_what_is_bounded_otherwise_is_said(find_truth, groups):
     """Where people are cut, what is called the same is the same, and other counts are never larger."""
-    truth = Truth(tmp_path, unit="p", max_records=3, max_groups=groups)
+    truth = find_truth(unit="p", max_records=3, max_groups=groups)
     same = others = 0
     for first, later in list_pairs():
         for measure, link, found, expected in compare(truth, first, later):
@@ -248,34 +229,17 @@ def test_what_is_bounded_otherwise_is_said(tmp_path, groups):
         ("CASE WHEN clinic = 'N' THEN 'x' ELSE 'z' END", "", "clinic = 'S'"),
     ],
 )
-def test_what_is_not_decided_does_not_follow(tmp_path, keys, condition, later):
-    truth = Truth(tmp_path, unit="row")
+def test_what_is_not_decided_does_not_follow(find_truth, keys, condition, later):
+    truth = find_truth(unit="row")
     assert not list(compare(truth, ((keys,), condition), ((), later)))
 
 
-@pytest.mark.parametrize(
-    ("keys", "later"),
-    [
-        ("DATE_TRUNC('month', at)", "at >= '2025-01-01' AND at < '2025-03-01'"),
-        ("DATE_TRUNC('month', day)", "day BETWEEN '2025-01-01' AND '2025-02-28'"),
-        ("DATE_TRUNC('month', at)", "at >= '2024-12-10' AND at < '2025-02-01'"),
-        ("clinic", "clinic IN ('N', 'S')"),
-        ("kept", ""),
-        ("full", "full IS NULL"),
-        ("code", "code = 3"),
-        ("bin", "bin >= 1 AND bin < 2.5"),
-        ("most", "most >= 2.5"),
-        ("fee > 20", "fee <= 20"),
-        ("CASE WHEN clinic = 'N' THEN 'n' ELSE 'rest' END", ""),
-        ("flag", "NOT flag"),
-        ("CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END", "fee > 20"),
-        ("CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END", ""),
-        ("CASE WHEN clinic = 'N' THEN 'x' WHEN clinic = 'S' THEN 'y' ELSE 'z' END", "clinic = 'S'"),
-    ],
-)
-def test_what_is_decided_follows(tmp_path, keys, later):
-    truth = Truth(tmp_path, unit="row")
-    found = [measure.statistic for measure, *_ in compare(truth, ((keys,), ""), ((), later))]
+@pytest.mark.parametrize(("keys", "later"), DECIDED)
+def test_what_is_decided_follows(find_truth, keys, later):
+    truth = find_truth(unit="row")
+    found = [
+        measure.statistic for measure, *_ in compare(truth, ((keys,), ""), ((), later.removeprefix("TRUE")))
+    ]
     assert {"records", "sum", "present"} <= set(found)
 
 
@@ -287,18 +251,18 @@ def test_what_is_decided_follows(tmp_path, keys, later):
         ("at >= '2025-01-01'", "at >= '2025-01-01' OR at >= '2025-01-01'"),
     ],
 )
-def test_conditions_that_leave_other_groups_are_other_questions(tmp_path, one, other):
+def test_conditions_that_leave_other_groups_are_other_questions(find_truth, one, other):
     """A stored answer has its values by the places of labels, and these follow from how WHERE is written."""
-    truth = Truth(tmp_path, unit="p", max_records=200)
+    truth = find_truth(unit="p", max_records=200)
     asked = [truth.ask(write_statement(("DATE_TRUNC('month', at)",), each)) for each in (one, other)]
     assert asked[0][1].to_record() == asked[1][1].to_record()
     assert asked[0][0].groups != asked[1][0].groups
     assert len({digest_question(plan, question) for plan, question, _ in asked}) == 2
 
 
-def test_joined_rows_that_are_chosen_by_other_values_are_not_called_the_same(tmp_path):
+def test_joined_rows_that_are_chosen_by_other_values_are_not_called_the_same(find_truth):
     """Which joined rows are kept follows from the numbers that are added up, not from their columns alone."""
-    truth = Truth(tmp_path, unit="p", max_records=3)
+    truth = find_truth(unit="p", max_records=3)
     both = "FROM (SELECT p, clinic, fee FROM t UNION ALL SELECT p, clinic, fee FROM t) AS u GROUP BY clinic"
     measures = [
         *("SUM(fee)", "AVG(fee)", "MEDIAN(fee)", "COUNT(fee)", "COUNT(DISTINCT fee)"),
@@ -315,8 +279,8 @@ def test_joined_rows_that_are_chosen_by_other_values_are_not_called_the_same(tmp
 
 
 @pytest.mark.parametrize("unit", [{"unit": "row"}, {"unit": "p", "max_records": 200}])
-def test_sums_and_means_follow_from_each_other(tmp_path, unit):
-    truth = Truth(tmp_path, **unit)
+def test_sums_and_means_follow_from_each_other(find_truth, unit):
+    truth = find_truth(**unit)
     means = "full AS k, AVG(fee) AS a FROM t GROUP BY k"
     sums = "full AS k, SUM(fee) AS s, COUNT(fee) AS n FROM t GROUP BY k"
     pairs = [(means, sums), (sums, means), (means, "SUM(fee) AS s FROM t"), (sums, "AVG(fee) AS s FROM t")]

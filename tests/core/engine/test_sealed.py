@@ -134,18 +134,6 @@ def test_where_a_record_ends_does_not_depend_on_how_much_is_read_at_once(
         assert found == read_plainly(data, 2, quoting=quoting, longest=longest), data
 
 
-@pytest.mark.parametrize("quoting", ["line", "none"])
-def test_no_bytes_of_a_record_change_how_another_is_read(tmp_path, quoting):
-    source = random.Random(6)
-    for _ in range(300):
-        lines = [bytes(source.choice(b'ab,"\r"x') for _ in range(source.randint(0, 9))) for _ in range(9)]
-        whole = read_rows(b"f0,f1\n" + b"\n".join(lines), 2, folder=tmp_path, quoting=quoting)
-        each = [
-            row for line in lines for row in read_rows(b"f0,f1\n" + line, 2, folder=tmp_path, quoting=quoting)
-        ]
-        assert whole == each
-
-
 PIPES = b'p,note\n1,12" pipe\n2,"12"" pipe, red"\n3,"Big" Joe\n4,"open\n5,x\n6,"a\nb"\n7,y\n'
 
 

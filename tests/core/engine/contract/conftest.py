@@ -46,17 +46,9 @@ def load_spark(folder):
     return open_engine(folder), lambda name: f"spark:{folder}/{name}.parquet"
 
 
-@pytest.fixture(
-    params=[
-        "duckdb",
-        "postgres",
-        pytest.param("spark", marks=pytest.mark.slow),
-    ]
-)
-def place(request, folder):
+@pytest.fixture(params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
+def place(request):
     """An engine, and the source of everything that is stored."""
-    if request.param == "duckdb":
-        return open_engine(folder), lambda name: f"{name}.parquet"
     return request.getfixturevalue(f"load_{request.param}")
 
 
