@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.inference import Domain, Measurement, Model, Tree, build_tree, estimate, merge_measurements
-from sfumato.recipes.granularity import GRID, Blocks, expand_blocks
+from sfumato.recipes.shared.granularity import GRID, Blocks, expand_blocks
 
 HERE = Path(__file__).resolve().parent
 TAXI = HERE.parents[1] / "examples" / "taxi" / "adaptive-grid.toml"

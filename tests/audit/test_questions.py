@@ -49,8 +49,8 @@ from sfumato.core.questions.residuals import Residuals
 from sfumato.inference import Domain
 from sfumato.recipes import Additive, Clusters, Linear, Logistic, Network
 from sfumato.recipes.base import follow_recipe
-from sfumato.recipes.contrasts import take_contrasts
-from sfumato.recipes.selection import Compression, calibrate
+from sfumato.recipes.shared.budget import calibrate
+from sfumato.recipes.shared.compression import Compression, take_contrasts
 from sfumato.statements.engine import StatementEngine
 
 MOST = 3

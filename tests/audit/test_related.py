@@ -16,7 +16,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.recipes import Related
-from sfumato.recipes.selection import calibrate
+from sfumato.recipes.shared.budget import calibrate
 from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)

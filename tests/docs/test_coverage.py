@@ -90,13 +90,12 @@ def test_every_place_of_a_project_file_is_described():
 
 @pytest.mark.parametrize("kind", RECIPES)
 def test_every_recipe_has_its_keys_and_its_proof(kind):
-    told = section(read("docs/schema.md"), "## Recipe files")
-    own = section(told, f"### `{kind}`")
+    told, page = section(read("docs/schema.md"), "## Recipe files"), read(f"docs/proofs/{kind}.md")
+    own = section(told, f"### `{kind}`") if f"### `{kind}`" in told else page
     for field in dataclasses.fields(find_recipe(kind)):
         assert f"| `{field.name}` |" in (told if field.name == "table" else own), field.name
     for key in ("recipe", "table", "epsilon", "delta"):
         assert f"| `{key}` |" in told
-    assert (ROOT / "docs" / "proofs" / f"{kind}.md").is_file()
 
 
 def test_every_file_column_and_field_of_a_release_is_described(project, probe):

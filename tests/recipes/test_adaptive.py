@@ -14,7 +14,7 @@ from sfumato.core.questions.measurement import Measurement, ask_cost, request_si
 from sfumato.inference import Domain, unpack_models
 from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.adaptive import all_subsets, close_downwards
-from sfumato.recipes.selection import RemainingBudget
+from sfumato.recipes.shared.budget import RemainingBudget
 
 PAIRS = [{"columns": ["b", "a"], "weight": 5}, {"columns": ["a", "c"]}]
 
@@ -347,7 +347,7 @@ def test_a_tree_grows_out_of_its_smallest_part():
 
 
 def test_of_very_many_candidates_a_part_competes_and_single_columns_always(monkeypatch):
-    monkeypatch.setattr("sfumato.recipes.dense._MOST_CELLS", 1)
+    monkeypatch.setattr("sfumato.recipes.shared.dense._MOST_CELLS", 1)
     whole = list_choices(plan_binary(Adaptive, 6), records=10**6)[0].candidates
     monkeypatch.setattr("sfumato.recipes.adaptive._COMPETING", 4)
     choices = list_choices(plan_binary(Adaptive, 6), records=10**6)

@@ -24,7 +24,7 @@ from sfumato.core.questions.measurement import Measurement, ask_cost, request_gr
 from sfumato.inference.shrinkage import shrink_counts
 from sfumato.recipes import AdaptiveGrid, read_recipe
 from sfumato.recipes.base import follow_recipe
-from sfumato.recipes.granularity import GRID
+from sfumato.recipes.shared.granularity import GRID
 from sfumato.statements.engine import StatementEngine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"

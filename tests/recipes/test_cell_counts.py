@@ -8,7 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import Measurement
-from sfumato.recipes.cell_counts import finish_counts
+from sfumato.recipes.shared.counts import finish_counts
 
 TABLE = {
     "source": "t.parquet",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.core.errors import RecipeError
 from sfumato.core.questions.counts import Queries
 from sfumato.inference import Domain
-from sfumato.recipes.granularity import GRID, Blocks, Pool, expand_blocks
+from sfumato.recipes.shared.granularity import GRID, Blocks, Pool, expand_blocks
 
 
 def parts(domain):

@@ -14,8 +14,8 @@ from sfumato.core.questions.measurement import ask_cost
 from sfumato.inference import Domain
 from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.files import parse_record
-from sfumato.recipes.guide import TESTING, _find_edges, _weigh_trust
-from sfumato.recipes.public import encode_public
+from sfumato.recipes.shared.guide import TESTING, _find_edges, _weigh_trust
+from sfumato.recipes.shared.public import encode_public
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 SIZES = {"a": 12, "b": 12, "c": 12, "d": 4}

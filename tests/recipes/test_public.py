@@ -17,8 +17,8 @@ from helpers.asking import cells
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.table import parse_table
-from sfumato.recipes import public as codes_module
-from sfumato.recipes.public import encode_public, public_identifiers, read_public_table
+from sfumato.recipes.shared import public as codes_module
+from sfumato.recipes.shared.public import encode_public, public_identifiers, read_public_table
 from sfumato.statements.engine import StatementEngine
 
 DATES = [date(2019, 1, 1), date(2024, 2, 29), date(2021, 12, 31), date(1999, 7, 4), None]
@@ -199,7 +199,7 @@ def test_files_are_read_with_their_bytes(tmp_path):
     ],
 )
 def test_public_files_are_read_within_limits(tmp_path, monkeypatch, name, content, words):
-    for module in ("sfumato.recipes.public", "sfumato.tables.read"):
+    for module in ("sfumato.recipes.shared.public", "sfumato.tables.read"):
         monkeypatch.setattr(f"{module}._MOST_BYTES", 2**20 + 2)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RecipeError, match=words):

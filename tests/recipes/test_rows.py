@@ -12,8 +12,8 @@ from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.table import parse_table, table_spec
 from sfumato.inference.model import assign_identifiers
 from sfumato.recipes.base import released_names
-from sfumato.recipes.public import public_identifiers, public_values, read_public
-from sfumato.recipes.rows import build_rows, model_domain
+from sfumato.recipes.shared.public import public_identifiers, public_values, read_public
+from sfumato.recipes.shared.rows import build_rows, model_domain
 
 COLUMNS = {
     "place": {"values": ["n", "s"]},

@@ -11,9 +11,9 @@ from helpers.projects import write_project
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.table import parse_table, table_spec
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Tree
-from sfumato.recipes.repair import check_rules, draw_obeying
-from sfumato.recipes.rows import build_rows, describe_bins
-from sfumato.recipes.rules import active_rules, find_zeros, mask_rule
+from sfumato.recipes.shared.repair import check_rules, draw_obeying
+from sfumato.recipes.shared.rows import build_rows, describe_bins
+from sfumato.recipes.shared.rules import active_rules, find_zeros, mask_rule
 
 COLUMNS = {
     "age": {"bins": [0, 3, 10, 20, 40, 80]},

@@ -18,7 +18,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.metrics.encode import encode_pair
 from sfumato.metrics.released import code_released
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree
-from sfumato.recipes.rows import build_rows, find_types
+from sfumato.recipes.shared.rows import build_rows, find_types
 from sfumato.report.fields import encode_column, read_fields
 
 PERIODS = {

@@ -18,7 +18,8 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_grid
 from sfumato.inference.models.document import pack_model
-from sfumato.recipes import Linear, Logistic, evaluation
+from sfumato.recipes import Linear, Logistic
+from sfumato.recipes.shared import evaluation
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -35,7 +35,7 @@ def list_notes(plan: Plan) -> tuple[str, ...]:
         )
     described = {name for name, column in table.columns.items() if column.domain is not None}
     if hasattr(plan.recipe, "columns") and described <= set(plan.columns):  # as by default
-        from sfumato.recipes.rows import find_undescribed
+        from sfumato.recipes.shared.rows import find_undescribed
 
         if absent := find_undescribed(table, plan.columns):
             notes.append(

@@ -24,7 +24,7 @@ from sfumato.inference.models.document import FORMAT, pack_model
 from sfumato.inference.models.network import NetworkModel, read_network
 from sfumato.inference.models.regression import RegressionModel, read_regression
 from sfumato.learn.sql import regression_sql, score_sql
-from sfumato.recipes.public import encode_public
+from sfumato.recipes.shared.public import encode_public
 from sfumato.release.folder import open_folder
 from sfumato.tables.read import TableLike, read_table
 
@@ -126,9 +126,7 @@ class Model(ABC):
 
     def to_sklearn(self) -> Any:  # noqa: ANN401 - scikit-learn is not a dependency
         """An estimator that is fitted already, by the conventions of scikit-learn."""
-        from sfumato.learn.estimator import make_estimator
-
-        return make_estimator(self)
+        return _make_estimator(self)
 
     def _require_classes(self) -> None:
         if self.family != "classification":
@@ -399,3 +397,51 @@ def to_columns(model: Model, data: TableLike) -> pa.Table:
     else:
         columns["predicted"] = pa.array(model.predict(data))
     return pa.table(columns)
+
+
+class _Estimator:
+    """What scikit-learn asks of an estimator, of a released model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    @property
+    def feature_names_in_(self) -> list[str]:
+        """Return the columns that new data must have."""
+        return list(self.model.stored)
+
+    def fit(self, data: TableLike, target: object = None) -> _Estimator:
+        """The same model: it was fitted privately, and is not fitted again."""
+        del data, target
+        return self
+
+    def predict(self, data: TableLike) -> NDArray[Any]:
+        """The class or the number that is expected for every row."""
+        return self.model.predict(data)
+
+
+class _Classifier(_Estimator):
+    """A model of classes."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, in the order of `predict_proba`."""
+        return self.model.classes_
+
+    def predict_proba(self, data: TableLike) -> NDArray[Any]:
+        """The probability of every class, one row for every row of `data`."""
+        return self.model.predict_proba(data)
+
+
+def _make_estimator(model: Model) -> Any:  # noqa: ANN401 - scikit-learn is not a dependency
+    """An estimator around `model`, also one of scikit-learn's own where that is installed."""
+    mine: type = _Classifier if model.family == "classification" else _Estimator
+    try:
+        from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    except ImportError:
+        return mine(model)
+    mixin = ClassifierMixin if model.family == "classification" else RegressorMixin
+    return type("ReleasedModel", (mine, mixin, BaseEstimator), {"__doc__": mine.__doc__})(model)

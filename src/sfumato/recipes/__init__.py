@@ -1,76 +1,38 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sfumato.recipes.adaptive import Adaptive, Tree
-    from sfumato.recipes.adaptive_grid import AdaptiveGrid
-    from sfumato.recipes.additive import Additive
-    from sfumato.recipes.cell_counts import CappedCounts, CellCounts
-    from sfumato.recipes.clusters import Clusters
-    from sfumato.recipes.field_groups import FieldGroups
-    from sfumato.recipes.files import parse_recipe, read_recipe
-    from sfumato.recipes.hierarchy import Hierarchy
-    from sfumato.recipes.linear import Linear
-    from sfumato.recipes.logistic import Logistic
-    from sfumato.recipes.map import Map
-    from sfumato.recipes.network import Network
-    from sfumato.recipes.quantiles import Quantiles
-    from sfumato.recipes.related import Related
-    from sfumato.recipes.running import Running
-    from sfumato.recipes.user_counts import UserCounts
+from sfumato.recipes.files import RECIPES, find_recipe, parse_recipe, read_recipe
 
-__all__ = [
-    "Adaptive",
-    "AdaptiveGrid",
-    "Additive",
-    "CappedCounts",
-    "CellCounts",
-    "Clusters",
-    "FieldGroups",
-    "Hierarchy",
-    "Linear",
-    "Logistic",
-    "Map",
-    "Network",
-    "Quantiles",
-    "Related",
-    "Running",
-    "Tree",
-    "UserCounts",
-    "parse_recipe",
-    "read_recipe",
-]
+if TYPE_CHECKING:  # for editors, which do not look into the room
+    from sfumato.recipes.adaptive import Adaptive as Adaptive
+    from sfumato.recipes.adaptive_grid import AdaptiveGrid as AdaptiveGrid
+    from sfumato.recipes.additive import Additive as Additive
+    from sfumato.recipes.capped_counts import CappedCounts as CappedCounts
+    from sfumato.recipes.cell_counts import CellCounts as CellCounts
+    from sfumato.recipes.clusters import Clusters as Clusters
+    from sfumato.recipes.field_groups import FieldGroups as FieldGroups
+    from sfumato.recipes.hierarchy import Hierarchy as Hierarchy
+    from sfumato.recipes.linear import Linear as Linear
+    from sfumato.recipes.logistic import Logistic as Logistic
+    from sfumato.recipes.map import Map as Map
+    from sfumato.recipes.network import Network as Network
+    from sfumato.recipes.quantiles import Quantiles as Quantiles
+    from sfumato.recipes.related import Related as Related
+    from sfumato.recipes.running import Running as Running
+    from sfumato.recipes.tree import Tree as Tree
+    from sfumato.recipes.user_counts import UserCounts as UserCounts
 
 # Each is imported when it is first named, so that a command loads only what it needs.
-_HOMES = {
-    "Adaptive": "adaptive",
-    "AdaptiveGrid": "adaptive_grid",
-    "Additive": "additive",
-    "CappedCounts": "cell_counts",
-    "CellCounts": "cell_counts",
-    "Clusters": "clusters",
-    "FieldGroups": "field_groups",
-    "Hierarchy": "hierarchy",
-    "Linear": "linear",
-    "Logistic": "logistic",
-    "Map": "map",
-    "Network": "network",
-    "Quantiles": "quantiles",
-    "Related": "related",
-    "Running": "running",
-    "Tree": "adaptive",
-    "UserCounts": "user_counts",
-    "parse_recipe": "files",
-    "read_recipe": "files",
-}
+_KINDS = {found: kind for kind, found in RECIPES.items() if isinstance(found, str)}
+
+__all__ = [*_KINDS, "parse_recipe", "read_recipe"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    if name not in _HOMES:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any recipe
+    if name not in _KINDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return find_recipe(_KINDS[name])
 
 
 def __dir__() -> list[str]:

@@ -37,11 +37,18 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.granularity import USUAL_QUANTILE, Pool, Rounds, parse_norms, spread_people, stated_norm
-from sfumato.recipes.public import public_identifiers
-from sfumato.recipes.repair import draw_obeying, turn_seed
-from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
-from sfumato.recipes.rules import find_zeros
+from sfumato.recipes.shared.granularity import (
+    USUAL_QUANTILE,
+    Pool,
+    Rounds,
+    parse_norms,
+    spread_people,
+    stated_norm,
+)
+from sfumato.recipes.shared.public import public_identifiers
+from sfumato.recipes.shared.repair import draw_obeying, turn_seed
+from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
+from sfumato.recipes.shared.rules import find_zeros
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

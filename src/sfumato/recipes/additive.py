@@ -20,12 +20,12 @@ from sfumato.core.facts.table import Table
 from sfumato.inference.models.additive import AdditiveModel, label_cells
 from sfumato.inference.models.design import code_values
 from sfumato.inference.models.document import Family, pack_model
-from sfumato.recipes.backfitting import Fitting, may_join
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.evaluation import run_split, split_plan
-from sfumato.recipes.model import ModelOptions, judge_target
-from sfumato.recipes.responses import count_columns, find_digits, list_responses
-from sfumato.recipes.selection import RemainingBudget, allow_gaussian
+from sfumato.recipes.shared.backfitting import Fitting, may_join
+from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
+from sfumato.recipes.shared.evaluation import run_split, split_plan
+from sfumato.recipes.shared.model import ModelOptions, judge_target
+from sfumato.recipes.shared.responses import count_columns, find_digits, list_responses
 
 Columns = tuple[str, ...]
 

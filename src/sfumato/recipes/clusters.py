@@ -37,7 +37,7 @@ from sfumato.recipes.base import (
     refuse_no_delta,
 )
 from sfumato.recipes.linear import round_number
-from sfumato.recipes.selection import allow_gaussian, calibrate
+from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

@@ -32,9 +32,9 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.cell_counts import Noise, check_noise, finish_counts
-from sfumato.recipes.repair import draw_obeying, turn_seed
-from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
+from sfumato.recipes.shared.counts import Noise, check_noise, finish_counts
+from sfumato.recipes.shared.repair import draw_obeying, turn_seed
+from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -15,25 +16,15 @@ from sfumato.core.facts.column import refuse_unknown_keys
 from sfumato.core.facts.project import read_toml
 from sfumato.recipes.base import FILE_KEYS, Recipe, parse_epsilons
 
-# Each is a dataclass whose fields are the keys of its recipe file, or the name that this package has for it.
+_OTHERS = ("base", "files")
+
+# Every other module of this room is a recipe: cell_counts.py holds CellCounts, in files "cell-counts". Each
+# is a dataclass whose fields are the keys of its recipe file, imported when it is asked for. Here stand the
+# names of their classes, or a class itself.
 RECIPES: dict[str, str | Callable[..., Recipe]] = {
-    "adaptive": "Adaptive",
-    "adaptive-grid": "AdaptiveGrid",
-    "additive": "Additive",
-    "capped-counts": "CappedCounts",
-    "cell-counts": "CellCounts",
-    "clusters": "Clusters",
-    "field-groups": "FieldGroups",
-    "hierarchy": "Hierarchy",
-    "linear": "Linear",
-    "logistic": "Logistic",
-    "map": "Map",
-    "network": "Network",
-    "quantiles": "Quantiles",
-    "related": "Related",
-    "running": "Running",
-    "tree": "Tree",
-    "user-counts": "UserCounts",
+    name.replace("_", "-"): name.title().replace("_", "")
+    for _, name, is_room in pkgutil.iter_modules([str(Path(__file__).parent)])
+    if not is_room and name not in _OTHERS
 }
 
 
@@ -47,7 +38,7 @@ class RecipeFile:
 
 
 def read_recipe(path: Path | str) -> RecipeFile:
-    """The recipe that the file at `path` describes."""
+    """Return the recipe that the file at `path` describes."""
     path = Path(path)
     try:
         return parse_recipe(read_toml(path, what="recipe"), folder=path.parent)
@@ -58,21 +49,22 @@ def read_recipe(path: Path | str) -> RecipeFile:
 
 
 def find_recipe(kind: str) -> Callable[..., Recipe]:
-    """The recipe that files call `kind`, imported when it is asked for."""
+    """Return the recipe that files call `kind`."""
     found = RECIPES[kind]
-    recipe: Callable[..., Recipe] = (
-        getattr(import_module("sfumato.recipes"), found) if isinstance(found, str) else found
-    )
+    if not isinstance(found, str):
+        return found
+    module = import_module(f"sfumato.recipes.{kind.replace('-', '_')}")
+    recipe: Callable[..., Recipe] = getattr(module, found)
     return recipe
 
 
 def parse_record(record: Mapping[str, Any]) -> Recipe:
-    """The recipe that a record of it describes."""
+    """Return the recipe that a record of it describes."""
     return parse_recipe(record).recipe
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
-    """The recipe that a parsed document describes; a public file it names is looked for in `folder`.
+    """Return the recipe that a parsed document describes; a public file it names is looked for in `folder`.
 
     >>> parse_recipe({"recipe": "cell-counts", "table": "t", "by": ["a"], "epsilon": 1}).recipe.table
     't'

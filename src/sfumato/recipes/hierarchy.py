@@ -32,8 +32,8 @@ from sfumato.recipes.base import (
     refuse_clash,
     released_names,
 )
-from sfumato.recipes.cell_counts import Noise, check_noise, list_kinds
-from sfumato.recipes.public import open_public, parse_public
+from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
+from sfumato.recipes.shared.public import open_public, parse_public
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column

@@ -47,9 +47,9 @@ from sfumato.inference.models.linear import (
     list_needed,
 )
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
-from sfumato.recipes.evaluation import run_split, split_plan
-from sfumato.recipes.model import ModelOptions
-from sfumato.recipes.selection import allow_gaussian, calibrate
+from sfumato.recipes.shared.budget import allow_gaussian, calibrate
+from sfumato.recipes.shared.evaluation import run_split, split_plan
+from sfumato.recipes.shared.model import ModelOptions
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

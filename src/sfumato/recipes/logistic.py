@@ -35,7 +35,6 @@ from sfumato.inference.models.logistic import (
     pool_start,
 )
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.evaluation import run_split
 from sfumato.recipes.linear import (
     Reached,
     Regression,
@@ -49,7 +48,8 @@ from sfumato.recipes.linear import (
     round_number,
     settle,
 )
-from sfumato.recipes.selection import calibrate
+from sfumato.recipes.shared.budget import calibrate
+from sfumato.recipes.shared.evaluation import run_split
 
 if TYPE_CHECKING:
     from sfumato.core.facts.domain import Label

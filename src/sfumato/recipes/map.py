@@ -54,8 +54,9 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.cell_counts import CountOptions, ask_bound, list_caps
-from sfumato.recipes.public import (
+from sfumato.recipes.capped_counts import ask_bound, list_caps
+from sfumato.recipes.shared.counts import CountOptions
+from sfumato.recipes.shared.public import (
     encode_public,
     locate_rows,
     open_public,

@@ -30,19 +30,12 @@ from sfumato.core.questions.gradients import (
     Layers,
 )
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost, in_records
-from sfumato.inference.models.design import (
-    Design,
-    Term,
-    bound_columns,
-    code_ends,
-    code_values,
-    scale_numbers,
-)
+from sfumato.inference.models.design import Design, Term, bound_columns, code_ends, code_values, scale_numbers
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
 from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
-from sfumato.recipes.model import ModelOptions, judge_target
-from sfumato.recipes.selection import allow_gaussian, calibrate
+from sfumato.recipes.shared.budget import allow_gaussian, calibrate
+from sfumato.recipes.shared.model import ModelOptions, judge_target
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

@@ -31,7 +31,7 @@ from sfumato.recipes.base import (
     refuse_clash,
     released_names,
 )
-from sfumato.recipes.cell_counts import Noise, check_noise, list_kinds
+from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column

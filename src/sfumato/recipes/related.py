@@ -37,13 +37,13 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
-from sfumato.recipes.selection import RemainingBudget, allow_gaussian
+from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
+from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.tables.contents import table_to_csv, table_to_parquet
 
 if TYPE_CHECKING:
     from sfumato.inference.model import Model
-    from sfumato.recipes.selection import Compression
+    from sfumato.recipes.shared.compression import Compression
 
 _PLACE = "place"
 _MODEL_CELLS = 2**18  # every child is drawn from slices of the model's tables

@@ -22,7 +22,7 @@ from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.measurement import Measurement, Request, request_sensitivity
 from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta
-from sfumato.recipes.cell_counts import (
+from sfumato.recipes.shared.counts import (
     CountOptions,
     Noise,
     check_noise,
@@ -31,7 +31,7 @@ from sfumato.recipes.cell_counts import (
     parse_threshold,
     request_counts,
 )
-from sfumato.recipes.public import (
+from sfumato.recipes.shared.public import (
     encode_public,
     locate_rows,
     number_individuals,

@@ -5,7 +5,7 @@ import pytest
 
 from sfumato.core.errors import SchemaError
 from sfumato.core.facts.table import parse_table, table_spec
-from sfumato.recipes.rules import find_zeros
+from sfumato.recipes.shared.rules import find_zeros
 
 SPEC = {
     "source": "t.parquet",

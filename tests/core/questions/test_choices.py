@@ -21,7 +21,7 @@ from sfumato.core.questions.measurement import (
     request_sensitivity,
     request_size,
 )
-from sfumato.recipes.cell_counts import list_caps
+from sfumato.recipes.capped_counts import list_caps
 
 FIRST_CELL = Queries(cells=10, grid=1, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))
 

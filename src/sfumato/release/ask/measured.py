@@ -19,9 +19,8 @@ from sfumato.inference.domain import Domain, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.evidence import Evidence, NoisyCounts
 from sfumato.recipes.base import MOST_ANSWERS
-from sfumato.recipes.contrasts import take_contrasts
-from sfumato.recipes.rules import find_zeros
-from sfumato.recipes.selection import Compression
+from sfumato.recipes.shared.compression import Compression, take_contrasts
+from sfumato.recipes.shared.rules import find_zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,8 +31,8 @@ from sfumato.inference.models.terms import (
     mix_evidence,
     shrink,
 )
-from sfumato.recipes.responses import Counted, Digits, Response, suffice
-from sfumato.recipes.selection import RemainingBudget
+from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.shared.responses import Counted, Digits, Response, suffice
 
 Columns = tuple[str, ...]
 Part = tuple[Columns, ...]

@@ -22,9 +22,9 @@ from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Domain
 from sfumato.inference.model import draw_places
 from sfumato.recipes.base import Options, column_labels, refuse_clash, released_names, to_plain
-from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
-from sfumato.recipes.repair import check_rules, settle_numbers
-from sfumato.recipes.rules import active_rules
+from sfumato.recipes.shared.public import WithinBins, has_numbers, parse_public, public_values, read_public
+from sfumato.recipes.shared.repair import check_rules, settle_numbers
+from sfumato.recipes.shared.rules import active_rules
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 _DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules

@@ -14,12 +14,12 @@ from itertools import combinations
 from sfumato.core.questions.choices import Candidate, Choice, Chosen
 from sfumato.core.questions.measurement import Answer, Ask, Request
 from sfumato.inference.domain import Columns, Domain
-from sfumato.recipes.contrasts import count_told, take_contrasts
-from sfumato.recipes.selection import (
+from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.shared.compression import count_told, take_contrasts
+from sfumato.recipes.shared.fitting import (
     CHOICE,
     Asking,
     Fitting,
-    RemainingBudget,
     count_rounds,
     noise_distance,
     offer_marginal,

@@ -45,10 +45,10 @@ from sfumato.inference.models.evaluation import (
 from sfumato.inference.models.links import logistic_table
 from sfumato.inference.models.regression import read_regression
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.selection import calibrate
+from sfumato.recipes.shared.budget import calibrate
 
 if TYPE_CHECKING:
-    from sfumato.recipes.model import ModelOptions
+    from sfumato.recipes.shared.model import ModelOptions
 
 Record = dict[str, Any]
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Record]

@@ -24,11 +24,12 @@ from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_reco
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.model import Model, number_cells
 from sfumato.inference.tree import Growth, build_tree
-from sfumato.recipes.public import encode_public, open_public, pack_numbers, unpack_numbers
+from sfumato.recipes.shared.public import encode_public, open_public, pack_numbers, unpack_numbers
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.recipes.selection import Fitting, RemainingBudget
+    from sfumato.recipes.shared.budget import RemainingBudget
+    from sfumato.recipes.shared.fitting import Fitting
 
 TESTING = Fraction(1, 40)  # of the whole budget, for asking whether the records are like the public table
 

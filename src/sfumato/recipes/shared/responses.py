@@ -23,7 +23,7 @@ from sfumato.core.questions.residuals import Link
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import Family
 from sfumato.inference.models.links import SCORE_UNITS, exponential_table, logistic_table, weight_table
-from sfumato.recipes.selection import RemainingBudget
+from sfumato.recipes.shared.budget import RemainingBudget
 
 Columns = tuple[str, ...]
 

@@ -22,7 +22,7 @@ from sfumato.core.facts.rules import MOST_COLUMNS, Combination, Condition, Rule
 from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_places
-from sfumato.recipes.rules import (
+from sfumato.recipes.shared.rules import (
     LARGEST_MASK,
     Boxes,
     Codes,

@@ -21,7 +21,7 @@ from sfumato.core.facts.rules import Comparison, Condition, Rule, has_order, lis
 from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.tree import tree_cells
-from sfumato.recipes.public import has_numbers
+from sfumato.recipes.shared.public import has_numbers
 
 Codes = Mapping[str, NDArray[np.int64]]
 Numbers = dict[str, NDArray[np.float64]]

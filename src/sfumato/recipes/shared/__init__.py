@@ -1,0 +1,1 @@
+"""What several recipes share, and the parts of large ones."""

@@ -1,0 +1,90 @@
+"""A charge that recipes spend as they ask: what is left of it, and how much noise a part of it buys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sfumato.core.cost.cost import SMOOTHING, Cost
+from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.errors import RecipeError
+from sfumato.core.exact import format_exact, round_up
+from sfumato.core.questions.counts import Counted, Marginal, Queries
+from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_grid, request_sensitivity
+from sfumato.inference.domain import Columns
+
+if TYPE_CHECKING:
+    from sfumato.core.facts.table import Table
+
+
+_GRAIN = 10**12  # allowances are whole multiples of 1 / _GRAIN
+_LEAST = Fraction(1, 10**5)
+
+
+class RemainingBudget:
+    """What is left of a charge in squared Gaussian privacy, mu^2, and how much noise a part of it buys."""
+
+    def __init__(self, table: Table, *, mu_squared: Fraction, room: Fraction = Fraction(0)) -> None:
+        self.table = table
+        self.total = self.left = mu_squared - room
+        self._room = room
+
+    def split(self, part: Fraction) -> RemainingBudget:
+        """A budget of its own with this part of the whole, which is deducted here."""
+        amount = self.total * part
+        self.total -= amount
+        self.left -= amount
+        self._room /= 2
+        return RemainingBudget(self.table, mu_squared=amount + self._room, room=self._room)
+
+    def spend(self, ask: Ask) -> Ask:
+        """The question, its cost deducted."""
+        cost = ask_cost(self.table, ask).mu_squared
+        if cost is None or cost > self.left + self._room:
+            raise RecipeError(f"{ask.name!r} costs more than is left of the recipe's budget")
+        # Costs are rounded up, by which small ones may exceed what they were calibrated for.
+        beyond = max(cost - self.left, Fraction(0))
+        self._room -= beyond
+        self.left -= cost - beyond
+        return ask
+
+    def calibrate_request(
+        self, name: str, columns: Columns, mu_squared: Fraction, *, queries: Queries | None = None
+    ) -> Request:
+        """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
+        return self.calibrate(name, Marginal(columns, queries), mu_squared)
+
+    def calibrate(self, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+        """A request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
+        return calibrate(self.table, name, counted, mu_squared)
+
+    def calibrate_choice(self, mu_squared: Fraction) -> Fraction:
+        """The epsilon of a choice that costs at most `mu_squared`."""
+        # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
+        return 2 * mu_to_pure(mu_squared)
+
+    def noise_deviation(self, mu_squared: Fraction) -> float:
+        """The standard deviation, in records, of the noise that `mu_squared` buys for counts."""
+        probe = self.calibrate_request("probe", (next(iter(self.table.columns)),), mu_squared)
+        return float(probe.scale) / request_grid(self.table, probe)
+
+
+def calibrate(table: Table, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+    """A request with Gaussian noise that costs at most `mu_squared`."""
+    probe = Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
+    sensitivity = float(request_sensitivity(table, probe))
+    sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
+    return replace(probe, scale=round_up(Fraction(sigma * (1 + 1e-9)), places=6))
+
+
+def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
+    """What is charged for one epsilon."""
+    # A hair less than all, so that no rounding of sums exceeds epsilon.
+    scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
+    if scale < _LEAST:
+        raise RecipeError(
+            f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
+        )
+    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.name)
