@@ -71,7 +71,7 @@ def number_keys(keys, numbers, bits):
 
 @njit(cache=True, nogil=True)
 def sort_by_code(order, codes, size):
-    """A new order of rows, by code; rows of one code stay as they were."""
+    """Returns a new order of rows, by code; rows of one code stay as they were."""
     starts = np.zeros(size + 1, np.int64)
     for place in range(order.size):  # not all rows need be in the order
         starts[codes[order[place]] + 1] += 1
@@ -88,7 +88,7 @@ def sort_by_code(order, codes, size):
 
 @njit(cache=True, nogil=True)
 def deal_rows(tuple_of_row, tuple_of_entry, weights, classes, tuples):
-    """The class of every row, where the rows of one tuple are dealt to several entries.
+    """Returns the class of every row, where the rows of one tuple are dealt to several entries.
 
     Entry i is weights[i] rows of the tuple tuple_of_entry[i] in classes[i]; there are so many `tuples`, and
     row i has the tuple tuple_of_row[i]. Rows are dealt in their order, entries filled in theirs.
@@ -127,7 +127,7 @@ def _make_table(groups):
 
 @njit(cache=True, nogil=True)
 def merge_groups(groups, code_of_suffix, rest_of_suffix, nodes, losses, count):
-    """(the new group of each of `groups`, the new groups) once the next column is at a level.
+    """Returns (the new group of each of `groups`, the new groups) once the next column is at a level.
 
     A suffix is a code of that column, `code_of_suffix`, and what comes after it, `rest_of_suffix`. `nodes`,
     `count` of them, and `losses` are those of the column's codes at the level.

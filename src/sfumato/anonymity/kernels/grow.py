@@ -59,7 +59,7 @@ class Visits(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _loss_with(codes, number, extents, each, space):
-    """The loss of the class `each` once the tuple `number` has joined it."""
+    """Returns the loss of the class `each` once the tuple `number` has joined it."""
     first, second = extents.first, extents.second
     total = 0.0
     for column in range(codes.shape[1]):
@@ -131,7 +131,7 @@ def describe_classes(codes, tuple_of_entry, classes, count, space):
 
 @njit(cache=True, nogil=True)
 def _find_farthest_tuple(codes, order, start, end, from_, space):
-    """The place of the tuple that is farthest from one of them."""
+    """Returns the place of the tuple that is farthest from one of them."""
     best, found = -1.0, start
     for place in range(start, end):
         number = order[place]
@@ -158,7 +158,7 @@ def _find_farthest_tuple(codes, order, start, end, from_, space):
 
 @njit(cache=True, nogil=True)
 def _join_cheapest(codes, number, rows, extents, count, weights, lost, space):
-    """The class, of the first `count`, whose loss in records grows least by a tuple, which joins it.
+    """Returns the class, of the first `count`, whose loss in records grows least by a tuple, which joins it.
 
     `weights` and `lost` are the rows of every class and the loss of each of them.
     """
@@ -176,7 +176,7 @@ def _join_cheapest(codes, number, rows, extents, count, weights, lost, space):
 
 @njit(cache=True, nogil=True)
 def grow_classes(codes, people, rows, space, k, order, starts):
-    """(the class of every tuple, the number of classes): each block is divided by itself.
+    """Returns (the class of every tuple, the number of classes): each block is divided by itself.
 
     A class begins with the tuple that is farthest from the last class's first, and takes tuples until `k`
     people are in it. Those who are left at the end join the class whose loss grows least. `codes`, `people`,
@@ -246,7 +246,7 @@ def grow_classes(codes, people, rows, space, k, order, starts):
 
 @njit(cache=True, nogil=True)
 def peel_classes(folds, people, visits, k):
-    """(the class of every tuple, -1 of those who are left; the number of classes).
+    """Returns (the class of every tuple, -1 of those who are left; the number of classes).
 
     A visit looks at the tuples that are left and whose loss at its levels is above its low and at most its
     high; those of them who share all nodes with k people are a class. The cheapest visits come first.
@@ -380,7 +380,7 @@ def _set_centre(codes, weights, order, start, end, space, tally, centre):
 
 @njit(cache=True, nogil=True)
 def _measure_distance(codes, number, centre, space):
-    """The squared distance of a tuple from a centre."""
+    """Returns the squared distance of a tuple from a centre."""
     kinds, offsets, places, units = space.kinds, space.offsets, space.places, space.units
     total = 0.0
     for column in range(codes.shape[1]):
@@ -409,7 +409,7 @@ def _find_farthest(codes, order, start, end, centre, space):
 
 @njit(cache=True, nogil=True)
 def _gather(codes, people, order, start, end, seed, k, space, centre, apart):
-    """Where those who are left end, after a seed and its nearest have been moved behind them."""
+    """Returns where those who are left end, after a seed and its nearest have been moved behind them."""
     number = order[seed]
     # The middle of one tuple is the tuple itself.
     kinds, offsets, places = space.kinds, space.offsets, space.places
@@ -438,7 +438,7 @@ def _gather(codes, people, order, start, end, seed, k, space, centre, apart):
 
 @njit(cache=True, nogil=True)
 def gather_classes(codes, people, weights, space, k, order, starts):
-    """(the class of every tuple, the number of classes): each block is divided by itself.
+    """Returns (the class of every tuple, the number of classes): each block is divided by itself.
 
     A tuple of `k` people is a class. Then, while 2k people are left, the tuple farthest from the middle and
     its nearest are one, and so are the tuple farthest from it and its nearest. Who is left is the last

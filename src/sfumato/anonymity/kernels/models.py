@@ -20,7 +20,7 @@ DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
 
 @njit(cache=True, nogil=True)
 def _measure_order(counts, values, inside, whole, cumulated, areas):
-    """The ordered distance of a class from the whole table.
+    """Returns the ordered distance of a class from the whole table.
 
     Between two values that the class has, its cumulative share does not change, and the table's only
     rises: where the two cross is searched for, and what lies on either side is a difference of sums.
@@ -51,7 +51,7 @@ def _measure_order(counts, values, inside, whole, cumulated, areas):
 
 @njit(cache=True, nogil=True)
 def _satisfies(kind, limit, wholes, counts, values, inside, totals, cumulated, areas):
-    """Whether a class satisfies one model.
+    """Returns whether a class satisfies one model.
 
     `values` are those it has, in order, `counts` how often, `inside` how many they are together; `totals`,
     `cumulated` and `areas` are the whole table's.
@@ -91,7 +91,7 @@ def _satisfies(kind, limit, wholes, counts, values, inside, totals, cumulated, a
 
 @njit(cache=True, nogil=True)
 def _satisfies_column(column, counts, values, arrays):
-    """Whether a class whose values are counted satisfies the models of one sensitive column."""
+    """Returns whether a class whose values are counted satisfies the models of one sensitive column."""
     if values.size == 0:
         return True  # nobody of it is released
     first, last = arrays.offsets[column], arrays.offsets[column + 1]
@@ -112,7 +112,7 @@ def _satisfies_column(column, counts, values, arrays):
 
 @njit(cache=True, nogil=True)
 def _count(number, column, values, counts, touched, used):
-    """The number of values seen so far, after counting those of one tuple."""
+    """Returns the number of values seen so far, after counting those of one tuple."""
     for place in range(values.starts[column, number], values.starts[column, number + 1]):
         code = values.codes[place]
         if counts[code] == 0:
@@ -124,7 +124,7 @@ def _count(number, column, values, counts, touched, used):
 
 @njit(cache=True, nogil=True)
 def is_satisfied(order, start, end, arrays, tallies):
-    """Whether the class of the tuples order[start:end] satisfies all models of `arrays`.
+    """Returns whether the class of the tuples order[start:end] satisfies all models of `arrays`.
 
     `tallies` is room for counting, all counts zero before and after.
     """
@@ -145,7 +145,7 @@ def is_satisfied(order, start, end, arrays, tallies):
 
 @njit(cache=True, nogil=True)
 def _sort_members(class_of, count):
-    """(members in order of their classes, where each class begins)."""
+    """Returns (members in order of their classes, where each class begins)."""
     starts = np.zeros(count + 1, np.int64)
     for number in range(class_of.size):
         if class_of[number] >= 0:
@@ -174,7 +174,7 @@ def find_satisfied(class_of, count, arrays, tallies):
 
 @njit(cache=True, nogil=True)
 def merge_values(class_of, count, arrays, tallies):
-    """(starts, codes, counts) of the values of classes, as `Values` has them by tuple."""
+    """Returns (starts, codes, counts) of the values of classes, as `Values` has them by tuple."""
     counts, touched = tallies.counts[0], tallies.touched[0]
     values = arrays.values
     columns = values.starts.shape[0]

@@ -115,7 +115,7 @@ def make_cuts(space: Space) -> Cuts:
 
 @njit(cache=True, nogil=True)
 def join_nodes(nodes, offset, size, first, level, second, other):
-    """The level at which two nodes of a tree, `first` at `level` and `second` at `other`, are one.
+    """Returns the level at which two nodes of a tree, `first` at `level` and `second` at `other`, are one.
 
     A node is any code in it and its level. The tree has `size` codes, and its `nodes` begin at `offset`.
     """
@@ -159,7 +159,7 @@ def _clear_present(count, scratch):
 
 @njit(cache=True, nogil=True)
 def _span(low, high):
-    """The loss of a range; nothing if no number is in it, when low is above high."""
+    """Returns the loss of a range; nothing if no number is in it, when low is above high."""
     return min(1.0, max(0.0, high - low))
 
 
@@ -299,7 +299,7 @@ def _add_tree(part, column, other, count, space, scratch):
 
 @njit(cache=True, nogil=True)
 def _is_feasible(count, everybody, k, singles, people_at):
-    """Whether a column has a cut with k people on both sides."""
+    """Returns whether a column has a cut with k people on both sides."""
     so_far = 0
     for place in range(count - 1):
         so_far += people_at[place]
@@ -330,7 +330,7 @@ def _measure_sides(part, column, count, space, scratch):
 
 @njit(cache=True, nogil=True)
 def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scratch, cuts):
-    """The number of feasible cuts of the part order[start:end], which are written to `cuts`.
+    """Returns the number of feasible cuts of the part order[start:end], which are written to `cuts`.
 
     A cut is feasible if `k` people are on both sides. The loss of a large part is estimated from `looked_at`
     of its tuples or a few more, spread over it. `codes`, `people`, `rows`, `space`, `order` and `scratch` are
@@ -407,7 +407,7 @@ def cut_part(codes, order, start, end, column, mark, alone, spare):
 
 @njit(cache=True, nogil=True)
 def _find_middle(part, people, column, size, k, scratch):
-    """The code after which a cut of a column is feasible and nearest to the median; -1 if none is."""
+    """Returns the code after which a cut of a column is feasible and nearest to the median; -1 if none is."""
     count = _list_present(part, column, size, scratch)
     people_at = scratch.people_at
     people_at[:count] = 0
@@ -428,7 +428,7 @@ def _find_middle(part, people, column, size, k, scratch):
 
 @njit(cache=True, nogil=True)
 def _measure_column(codes, order, start, end, column, space, seen, stamp):
-    """The loss of one column, times its unit, of a class of the tuples order[start:end]."""
+    """Returns the loss of one column, times its unit, of a class of the tuples order[start:end]."""
     first = codes[order[start], column]
     kind, unit, size = space.kinds[column], space.units[column], space.sizes[column]
     if kind == CATEGORY:
@@ -456,7 +456,7 @@ def _measure_column(codes, order, start, end, column, space, seen, stamp):
 
 @njit(cache=True, nogil=True)
 def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
-    """(an order of the tuples, where each part begins in it), cut until no cut is feasible.
+    """Returns (an order of the tuples, where each part begins in it), cut until no cut is feasible.
 
     With `lowest` the cut with the lowest loss is taken, else the one nearest to the median of the widest
     column that has one. Both sides keep `k` people. `cuts` is room for the cuts of a part; `codes`, `people`,
@@ -511,7 +511,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
 
 @njit(cache=True, nogil=True)
 def _measure_loss(codes, numbers, start, end, space, seen, stamp):
-    """The loss of a class of these tuples, all columns together."""
+    """Returns the loss of a class of these tuples, all columns together."""
     total = 0.0
     for column in range(codes.shape[1]):
         total += _measure_column(codes, numbers, start, end, column, space, seen, stamp)
