@@ -60,12 +60,6 @@ def test_json_before_and_after(town):
     assert document["shown"] == []
 
 
-def test_the_table_of_two_releases(town):
-    text = link(town, "coarse", "--before", town / "published.csv", "--truth", town / "owners.csv").stdout
-    assert "before           release" in text
-    assert "of these wrong" in text
-
-
 def test_people_are_shown_on_demand_and_with_a_warning(town):
     result = link(town, "published", "--reveal", "diagnosis", "--show", "2", "--json")
     shown = json.loads(result.stdout)["shown"]

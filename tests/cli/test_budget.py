@@ -15,13 +15,6 @@ def folder(project):
     return project.parent
 
 
-def test_what_is_left_is_told_in_releases_like_the_last(folder):
-    shown = run("budget", cwd=folder).stdout
-    assert "epsilon 19.5 of 20 left, 0.5 spent" in shown
-    assert "epsilon 19.5 of 20 left, or 39 more like the last one (epsilon 0.5)" in shown.replace("\n", " ")
-    assert json.loads(run("budget", "--json", cwd=folder).stdout)["more_like_last"] == 39
-
-
 def test_an_anchor_is_printed_checked_and_missed(folder):
     printed = run("budget", "--anchor", cwd=folder)
     line = printed.stdout.strip()

@@ -2,7 +2,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -57,21 +56,6 @@ def test_the_whole_flow(project):
     spent = as_json("budget", cwd=folder)
     assert (spent["spent"], spent["left"], len(spent["charges"])) == ("1", "19", 1)
     assert as_json("verify", "out", cwd=folder)["verified"]
-
-
-def test_the_same_flow_for_people(project):
-    folder = project.parent
-    assert "95 %" in run("check", "recipe.toml", cwd=folder).stdout
-    assert (
-        "Spent epsilon 1; epsilon 19 of 20 left"
-        in run("release", "recipe.toml", "-o", "out", cwd=folder).stdout
-    )
-    assert "epsilon 19 of 20 left, 1 spent" in run("budget", cwd=folder).stdout
-    assert (
-        "verified against the ledger, which holds the charge and the answer: epsilon 1"
-        in run("verify", "out", cwd=folder).stdout
-    )
-    assert "nothing spent" in run("release", "recipe.toml", "-o", "two", cwd=folder).stdout
 
 
 def test_flags_win_over_the_recipe(project):
@@ -171,18 +155,6 @@ def test_sql_reads_files_and_pipes(project):
     assert done.stdout.splitlines()[0] == "COUNT(*),COUNT(*)_low,COUNT(*)_high"
     assert "DP-SELECT epsilon in place of SELECT" in done.stderr
     assert "epsilon 19 of 20 left" in done.stderr
-
-
-def test_sql_says_what_a_wanted_error_costs_before_it_is_spent(project):
-    done = run("sql", "-c", "DP-SELECT WITHIN 10 COUNT(*) FROM t", cwd=project.parent)
-    assert re.search(r"WITHIN needs epsilon 0\.\d+", done.stderr)
-    done = run("sql", "-c", "DP-SELECT WITHIN 90% COUNT(*) FROM t", cwd=project.parent)
-    assert "begins with epsilon 0.01" in done.stderr
-
-
-def test_messages_hold_no_path_of_the_machine(project):
-    done = run("check", "gone.toml", cwd=project.parent, code=2)
-    assert str(Path(project.parent)) not in done.stderr
 
 
 def test_a_file_of_statements_is_planned_and_bought_together(project):

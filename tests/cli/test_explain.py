@@ -10,10 +10,6 @@ from helpers.cli import invoke
 run = partial(invoke, "explain")
 
 
-def test_epsilon_in_words():
-    assert "believes at most 73.2 % after, and at least 26.8 %" in run("epsilon", "1.0").stdout
-
-
 def test_json_has_every_finding():
     document = json.loads(run("epsilon", "1", "--prior", "0.1", "--times", "10", "--json").stdout)
     once, after = document["findings"]
@@ -32,20 +28,3 @@ def test_delta_goes_with_epsilon_and_reads_the_others():
         read = json.loads(run(kind, "0.5", "--delta", "1e-9", "--json").stdout)
         assert read["delta"] == "0"
         assert read["findings"][0]["reading"]["delta"] == "0.000000001"
-
-
-def test_a_picture_is_written_and_not_replaced(tmp_path):
-    picture = tmp_path / "belief.svg"
-    result = run("mu", "1", "--times", "4", "--picture", picture)
-    assert picture.read_text().startswith("<svg ")
-    assert "written" in result.stderr
-    run("mu", "1", "--picture", picture, code=1)
-    run("mu", "1", "--picture", picture, "--force")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("epsilon", "1e-6"), ("epsilon", "50"), ("epsilon", "1", "--prior", "0"), ("rho", "1", "--prior", "1")],
-)
-def test_ends_are_handled(arguments):
-    assert "belief" in run(*arguments).stdout

@@ -34,21 +34,6 @@ def test_the_current_folder_can_be_named(out, monkeypatch):
     assert (out.parent / "out-report.html").is_file()
 
 
-def test_nothing_is_replaced_without_force(out):
-    assert run(out).exit_code == 0
-    again = run(out)
-    assert isinstance(again.exception, sf.ReleaseError)
-    assert "--force" in str(again.exception)
-    assert run(out, "--force").exit_code == 0
-
-
-def test_the_release_folder_holds_release_files_only(out):
-    result = run(out, "-o", out / "report.html")
-    assert isinstance(result.exception, sf.ReleaseError)
-    assert "beside" in str(result.exception)
-    assert not (out / "report.html").exists()
-
-
 def test_json_tells_what_was_written(out, tmp_path):
     result = run(out, "-o", tmp_path / "told.html", "--json")
     told = json.loads(result.stdout)
@@ -62,12 +47,6 @@ def test_json_tells_what_was_written(out, tmp_path):
 def test_a_project_adds_its_ledger(out, project):
     assert run(out, "--project", project).exit_code == 0
     assert "The whole ledger" in (out.parent / "out-report.html").read_text(encoding="utf-8")
-
-
-def test_places_and_times_can_be_named(out):
-    assert run(out, "--place", "month", "--time", "region").exit_code == 0
-    wrong = run(out, "--place", "moon", "--force")
-    assert isinstance(wrong.exception, sf.RecipeError)
 
 
 def test_the_truth_makes_it_internal(out, project):

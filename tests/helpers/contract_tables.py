@@ -64,7 +64,6 @@ def _edges():
     )
 
 
-_WHOLE = {"range": [0, 3]}
 _EDGE_COLUMNS = {
     "t_bins": {"from": "text", "bins": [-5, 0, 0.3, 5, 100]},
     "t_clamp": {"from": "text", "bins": [0, 5, 12.7], "outside": "clamp"},

@@ -5,7 +5,6 @@ import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import sfumato as sf
 
@@ -69,10 +68,3 @@ def open_rows(folder, columns, rows, **facts):
     """The curator of one table of people with much to spend; `facts` are as in `project_text`."""
     facts = {"unit": "person", "epsilon": 10**9, "delta": 1e-6, **facts}
     return sf.open(write_project(folder, columns, rows=pa.table(rows) if rows else None, **facts))
-
-
-def check_refused(curator, statement, reason):
-    """A statement is refused with a reason, and nothing is spent."""
-    with pytest.raises(sf.UnsupportedQuery, match=reason):
-        curator.sql(statement)
-    assert curator.budget().spent == 0

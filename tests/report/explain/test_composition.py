@@ -1,6 +1,5 @@
 """Rules of composition against closed forms written out, against each other, and against planted faults."""
 
-import json
 import math
 from fractions import Fraction
 from itertools import product
@@ -9,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers.cli import invoke as run
 
 from sfumato.accounting import gaussian_epsilon
 from sfumato.core.errors import RecipeError
 from sfumato.report.explain import composition as module
-from sfumato.report.explain.composition import compare_compositions, compose_optimal, describe_compositions
+from sfumato.report.explain.composition import compare_compositions, compose_optimal
 from sfumato.report.explain.guarantee import Guarantee
 
 
@@ -131,13 +129,3 @@ def test_what_is_refused():
         compare_compositions(Guarantee(kind="rho", amount=1), delta=1e-6)
     with pytest.raises(RecipeError, match="below 1"):
         compare_compositions(Guarantee(kind="epsilon", amount=1), delta=1)
-
-
-def test_the_command_compares():
-    text = run("explain", "epsilon", "0.1", "--times", "100", "--compositions").stdout
-    assert "optimal" in text
-    assert "Kairouz" in text
-    record = json.loads(run("explain", "epsilon", "0.1", "--times", "100", "--compositions", "--json").stdout)
-    assert [each["rule"] for each in record["compositions"]][:3] == ["basic", "advanced", "optimal"]
-    lines = compare_compositions(Guarantee(kind="epsilon", amount=1, times=2), delta=1e-6)
-    assert describe_compositions(lines, delta=1e-6).count("\n") == len(lines)

@@ -1,7 +1,8 @@
-"""What the command line refuses: each case of `refusals/` has a command, its exit code and the words of it.
+"""What the command line prints and refuses: the cases of `cases/`, by the folder that they run in.
 
-A case is a command after `$`, its exit code, and words that are printed, those after `!` that are not. Lines
-after `<` are a file that stands there before, by its name. What is refused writes nothing and spends nothing.
+A case is one command after `$`, or several in one folder under a title after `==`. Behind each stand its exit
+code and words that are printed, those after `!` that are not. Lines after `<` are a file that is written
+before, by its name. What is refused writes nothing and spends nothing.
 """
 
 import shlex
@@ -19,45 +20,59 @@ from helpers.cli import run_main
 from helpers.projects import PROJECT
 from sfumato.audit.demonstrations import invent_town
 
-FOLDER = Path(__file__).parent / "refusals"
+FOLDER = Path(__file__).parent / "cases"
 RECIPE = 'recipe = "cell-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 CHECKED = "def count(table):\n    return table.num_rows\ndef pair():\n    return [1, 2], [1]\n"
 
 
 @dataclass
-class Case:
-    """One command that is refused in the folder `place`."""
+class Step:
+    """One command, and what comes of it."""
 
-    place: str
     command: str
+    files: dict[str, str]
     code: int = 0
     words: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Case:
+    """Commands in the folder `place`, one after the other."""
+
+    place: str
+    title: str
+    steps: list[Step] = field(default_factory=list)
 
     def __str__(self):
-        return f"{self.place}: {self.command}"
+        return f"{self.place}: {self.title or self.steps[0].command}"
 
 
 def read_cases():
     cases = []
     for file in sorted(FOLDER.glob("*.txt")):
-        files, name = {}, ""
+        files, name, title = {}, "", ""
         for line in file.read_text(encoding="utf-8").splitlines():
             if line.startswith("< "):
                 name = line[2:]
                 files[name] = ""
+            elif line.startswith("== "):
+                title = line[3:]
             elif line.startswith("$ "):
-                cases.append(Case(place=file.stem, command=line[2:], files=files))
+                if not title or cases[-1].title != title:
+                    cases.append(Case(place=file.stem, title=title))
+                cases[-1].steps.append(Step(command=line[2:], files=files))
                 files, name = {}, ""
             elif name:
                 files[name] += f"{line}\n"
             elif line.startswith("! "):
-                cases[-1].hidden.append(line[2:])
-            elif line and not line.startswith("#"):
+                cases[-1].steps[-1].hidden.append(line[2:])
+            elif not line:
+                title = ""
+            elif not line.startswith("#"):
                 code, _, words = line.partition(" ")
-                cases[-1].code = int(code)
-                cases[-1].words += [words] if words else []
+                cases[-1].steps[-1].code = int(code)
+                cases[-1].steps[-1].words += [words] if words else []
     return cases
 
 
@@ -113,18 +128,25 @@ def list_files(folder):
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
+def find_spent(folder):
+    """What the ledger of a project holds, if there is one."""
+    return sf.open(folder / "sfumato.toml").budget().spent if (folder / "ledger.db").exists() else 0
+
+
 @pytest.mark.parametrize("case", read_cases(), ids=str)
-def test_what_is_refused_says_why_and_leaves_nothing(case, places, tmp_path):
+def test_commands_say_what_they_do_and_refusals_leave_nothing(case, places, tmp_path):
     folder = tmp_path / "here"
     shutil.copytree(places[case.place], folder)
-    for name, content in case.files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    before = list_files(folder)
-    done = run_main(*shlex.split(case.command), cwd=folder, code=case.code)
-    told = done.stdout + done.stderr
-    for words in case.words:
-        assert words in told
-    for words in [*case.hidden, str(tmp_path)]:
-        assert words not in told
-    assert list_files(folder) == before
-    assert not (folder / "ledger.db").exists() or sf.open(folder / "sfumato.toml").budget().spent == 0
+    for step in case.steps:
+        for name, content in step.files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+        before, spent = list_files(folder), find_spent(folder)
+        done = run_main(*shlex.split(step.command), cwd=folder, code=step.code)
+        told = " ".join((done.stdout + done.stderr).split())
+        for words in step.words:
+            assert words in told
+        for words in [*step.hidden, str(tmp_path)]:
+            assert words not in told
+        if step.code:
+            assert list_files(folder) == before
+            assert find_spent(folder) == spent
