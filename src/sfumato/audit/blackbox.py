@@ -36,7 +36,7 @@ _NO_BIT = 5000.0  # beyond the exponent of every float
 # How many events are tried: more cost power, since the best of many looks better than it is.
 _THRESHOLDS = 48
 _MOST_CELLS = 200
-_LOWEST_BITS = 20
+_LOWEST_BITS = 20  # cells whose last bits are looked at
 _FARTHEST = 3.5
 
 Sign = Literal[">=", "<=", "=", "has"]

@@ -33,7 +33,7 @@ MOST_RUNS = 20_000
 LEAST_RUNS = 100
 
 _SLOW_RUNS = 30  # at least, if a run takes a second or more
-_FEWEST = 8
+_FEWEST = 8  # runs on each side that may be asked for
 _SECONDS = 20.0  # that the runs of an audit may take, if their number is not given
 _PILOT = 3  # runs that are timed to plan the others
 _BITS = 4  # outputs with bits that the other side lacks, below which it may be chance

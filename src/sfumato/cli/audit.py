@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sfumato.audit.layers import Effort
     from sfumato.audit.result import Audit
 
-_VIOLATED = 4
+_VIOLATED = 4  # the exit code
 
 
 class TableKind(StrEnum):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Mode = Literal["box", "line", "csv", "json", "markdown", "parquet"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-_MOST_SHOWN = 40
+_MOST_SHOWN = 40  # rows, about a screen
 _MOST_PAGED = 10_000
-_WIDEST = 80
+_WIDEST = 80  # signs of a cell
 _HORIZONTAL, _CORNERS = "─", (("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"))
 
 

@@ -12,7 +12,7 @@ from sfumato._version import __version__
 from sfumato.cli.output import note
 from sfumato.core.errors import SfumatoError
 
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # as shells report an interrupt: 128 + 2
 
 # In the order of the help; each is a function of the module of its name, and two have commands of their own.
 COMMANDS = (

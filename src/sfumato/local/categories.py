@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Flips = Literal["optimized", "symmetric"]
 
-_LARGEST_PRIME: Final = 251
+_LARGEST_PRIME: Final = 251  # the largest of one byte
 _MAX_CELLS: Final = 1 << 25
 
 

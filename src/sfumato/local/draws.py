@@ -31,7 +31,7 @@ CHUNK: Final = 1 << 14
 """Answers made at once: their words stay in the processor's nearest caches."""
 
 _LOW_BYTES: Final = (1 << 56) - 1
-_GUARD: Final = 128
+_GUARD: Final = 128  # bits beyond the word, so that a floor is that of the exact number
 _PLACES: Final = 30
 
 

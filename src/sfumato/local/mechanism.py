@@ -24,9 +24,9 @@ Projection = Literal["none", "sum", "clip", "simplex"]
 
 MAX_CATEGORIES: Final = 1 << 24
 
-_DEVIATIONS: Final = 8.0
-_SLACK: Final = 22.0
-_PIECE: Final = 1 << 16
+_DEVIATIONS: Final = 8.0  # see `refuse_impossible`
+_SLACK: Final = 22.0  # see `refuse_impossible`
+_PIECE: Final = 1 << 16  # answers at a time, which stay in the caches
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -36,7 +36,7 @@ from sfumato.local.mechanism import (
 _MAX_WIDTH: Final = 1 << 12
 _MAX_HASHES: Final = 8
 _MAX_COHORTS: Final = 1 << 12
-_MAX_DESIGN: Final = 1 << 24
+_MAX_DESIGN: Final = 1 << 24  # entries of the matrix that the regression is made of
 _MOST_CLIENTS: Final = 1 << 40
 
 Rates = tuple[Fraction, Fraction, Fraction]

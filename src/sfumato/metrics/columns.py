@@ -24,7 +24,7 @@ Label = int | float | str | None
 CodedColumn = tuple["NDArray[np.int64]", "NDArray[np.int64]", Sequence[Label]]
 """The codes of a column in truth and release, and the value behind every code."""
 
-_LARGEST_WHOLE = 2**53
+_LARGEST_WHOLE = 2**53  # to here doubles hold every whole number
 _NARROW = 2**20
 # Below these limits an array over all cells is faster than sorting the keys of the rows.
 _DENSE = 2**17

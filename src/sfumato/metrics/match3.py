@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # The contest's constants (docs/metrics.md).
 _LARGEST = 1_000_000
-_LEAST_SHARE = 1e-6
+_LEAST_SHARE = 1e-6  # as the contest has it, since a share of zero has no logarithm
 _ALL_LOST = math.log(0.001)  # a root mean square error of a factor of 1000 scores nothing
 _TRIPLES = 100
 _BASE_ROWS = 300

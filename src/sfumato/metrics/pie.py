@@ -23,7 +23,7 @@ _FREE_BIAS = 500
 _PARTS = 20  # a slice below one part in twenty is blanked
 _CHUNK = 1024
 _LARGEST = 2**40
-_TERMS = 12
+_TERMS = 12  # of the series of the logarithm: the next is below the last bit
 _TWO_OVER_LN_2 = 2.8853900817779268  # written out: a library's log(2) may round differently
 
 

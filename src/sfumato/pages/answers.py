@@ -23,7 +23,7 @@ from sfumato.pages.svg import (
 )
 from sfumato.pages.words import MINUS, clip_text, short
 
-_WIDTH = 340
+_WIDTH = 340  # units; a phone shows it without scrolling
 _MOST_COLUMNS = 31
 
 

@@ -26,15 +26,15 @@ from sfumato.pages.svg import (
 )
 from sfumato.pages.words import clip_text, percent, short, signed, whole
 
-_WIDTH = 340
+_WIDTH = 340  # units; a phone shows it without scrolling
 MOST_COLUMNS = 170
 """Of how many values the columns can still be told apart."""
 
 _MOST_TITLES = 40
-_MOST_SHAPES = 6000
+_MOST_SHAPES = 6000  # beyond these a picture of pixels is smaller than one of shapes
 _MOST_LABELLED = 300
 _MOST_NAMED = 30
-_MOST_PIXELS = 2**16
+_MOST_PIXELS = 2**16  # beyond these, neighbours are folded into one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ WIDTH = 4000
 
 _HIGHEST = 4400
 _MOST_POINTS = 20_000
-_TOLERANCE = 3.0
+_TOLERANCE = 3.0  # of 4,000 across: about a pixel of a screen
 _DOT = "h12v12h-12z"
 # Within these a plane that touches the middle of the map shows shapes well; beyond, a map of the world does.
 _MOST_ACROSS, _MOST_UP = 150.0, 120.0

@@ -14,8 +14,8 @@ from sfumato.pages.svg import draw_file, draw_line, draw_picture, element, round
 from sfumato.pages.words import clip_text, short
 
 _WIDTH = 172
-_MOST_DOTS = 40
-_MOST_POINTS = 4000
+_MOST_DOTS = 40  # with more, dots cover the line
+_MOST_POINTS = 4000  # drawn of a scatter; an even choice of more looks the same
 
 
 def draw_series(

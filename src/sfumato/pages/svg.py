@@ -18,7 +18,7 @@ from sfumato.pages.words import percent, show_hidden
 
 Position = tuple[float, float]
 
-STEPS = 9
+STEPS = 9  # colours of a scale; more cannot be told apart
 EMPTY = STEPS
 """The step of a tile that stands for nothing."""
 
@@ -53,7 +53,7 @@ COLOURS = {
     },
 }  # fmt: skip
 
-_DARK_TEXT_FROM = 6
+_DARK_TEXT_FROM = 6  # on tiles from this step on, plain text would lack contrast
 _VOID = frozenset({"img", "source"})
 # Signs that stay on the line of their number: 95 %, < 5, ε = 1, 2 × 10⁻⁵, 3 ± 1.
 _TIED = re.compile(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
 
-_GAUSSIAN = math.sqrt(2 / math.pi)
+_GAUSSIAN = math.sqrt(2 / math.pi)  # the mean of the absolute value of a standard Gaussian
 _MOST_COLUMNS = 8
-_MOST_CELLS = 2**24
+_MOST_CELLS = 2**24  # more are not laid out to be added up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

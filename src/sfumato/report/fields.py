@@ -28,7 +28,7 @@ _KINDS: dict[type, Kind] = {
     Period: "period",
 }
 _MOST_LABELS = 2**20
-_MOST_TIMES = 400
+_MOST_TIMES = 400  # a year of days, and some
 # What columns of time and of places are often called.
 _TIMES = frozenset({
     "date", "day", "hour", "minute", "month", "period", "quarter", "season", "shift", "time", "week",

@@ -18,13 +18,13 @@ from sfumato.core.facts.limits import read_regular
 from sfumato.pages.outline import Outline, Ring, draw_outline
 from sfumato.pages.words import clip_text, list_names, plural
 
-_MOST_BYTES = 2**25
+_MOST_BYTES = 2**25  # larger maps are to be thinned before
 _MOST_AREAS = 3000
 _MOST_CORNERS = 1_500_000
 _MOST_RINGS = 50_000
 _MOST_PROPERTIES = 60
 _LONGEST = 200
-_LIKE = 0.6
+_LIKE = 0.6  # of the letters; less alike is no misspelling
 _MOST_NEAREST, _MOST_COMPARED = 20, 500
 _CONVERT = (
     "convert it to longitudes and latitudes: ogr2ogr -t_srs EPSG:4326 -f GeoJSON new.geojson old.geojson"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport
 
 
-_LARGEST = 900_000
+_LARGEST = 900_000  # bytes; a larger page is drawn again in fewer words, to stay below a megabyte
 
 
 def build_report(

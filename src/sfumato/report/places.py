@@ -26,11 +26,11 @@ Record = dict[str, Any]
 Map = tuple[str, "NDArray[np.float64]", float, bool]
 """A name, the values, the limit of their colours, and whether these have a middle."""
 
-_MOST_PANELS = 36
+_MOST_PANELS = 36  # three years of months
 _MOST_KEYS = 120
-_MOST_CELLS = 2**22
+_MOST_CELLS = 2**22  # beyond these, counts by place and time are not laid out
 _MOST_TILES = 2**16
-_FEW_PLACES = 30
+_FEW_PLACES = 30  # have their names beside them
 _MOST_SERIES, _MOST_KINDS, _MOST_CROSSED = 24, 12, 24
 _LARGEST_KIND = 200
 _MOST_RANKED = 10

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 
-_MINUTE = 60.0
+_MINUTE = 60.0  # seconds
 
 
 def next_reply(elapsed: float, *, first: float) -> float:

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from sfumato.serve.state import State
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_MOST_BEGUN = 20
-_LONGEST_RECIPE = 100_000
+_MOST_BEGUN = 20  # of one person, so that nobody fills the queue
+_LONGEST_RECIPE = 100_000  # signs
 _FIRST_LOOK = 0.5  # seconds until a job first shows how far it is
 _CLAIM_SECONDS = 30.0  # after which a server that has died no longer has its jobs
-_RENEW_SECONDS = 10.0
+_RENEW_SECONDS = 10.0  # well within the time after which another server takes a job over
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ STATE_FILE = "serve.db"
 
 ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every login
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
-_SESSION_SECONDS = 12 * 3600
+_SESSION_SECONDS = 12 * 3600  # a working day
 _OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 # Odd numbers without a pattern in their bits: a product's highest bits then depend on all bits of a key.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_TURN = np.uint64(0xC2B2AE3D27D4EB4F)
+_TURN = np.uint64(0xC2B2AE3D27D4EB4F)  # an odd constant with bits all over, from xxHash
 
 
 class Groups(NamedTuple):

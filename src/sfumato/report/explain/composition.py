@@ -39,10 +39,10 @@ SOURCES: dict[Rule, str] = {
 
 _CONTEXT = Context(prec=80, Emin=-(10**9), Emax=10**9)
 _ETA = Decimal("1e-50")  # far above 10^5 roundings in the 80th digit
-_MOST_OPTIMAL = 10**5
-_MOST_NUMERICAL = 2000
+_MOST_OPTIMAL = 10**5  # its sum has as many terms
+_MOST_NUMERICAL = 2000  # its convolutions grow with the square
 _POINTS = 8192  # of the privacy loss of all queries together, where it is computed as a histogram
-_UP = 1 + 1e-9
+_UP = 1 + 1e-9  # above what the floats of one sum can lose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

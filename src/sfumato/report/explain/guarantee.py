@@ -30,7 +30,7 @@ Kind = Literal["epsilon", "rho", "mu"]
 _LEAST, _MOST = Fraction(1, 10**12), Fraction(10**6)
 _MOST_TIMES = 10**9
 _NORMAL = NormalDist()
-_GUARD = 1e-9
+_GUARD = 1e-9  # above the rounding of floats, so that a bound stays one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from sfumato.report.explain.powers import concentrated_powers
 
 _SIDE, _TOP, _LEFT, _RIGHT = 280, 92, 74, 444
 _WIDTH, _HEIGHT = 760, 470
-_RARITY = Fraction(1, 20)
+_RARITY = Fraction(1, 20)  # 1 in 20, as in the words beside it
 _PRIORS = tuple(step / 60 for step in range(61))
 _RATES = (0.0, *(1 / (1 + np.exp(-np.linspace(-9, 9, 120)))).tolist(), 1.0)
 _SHEET = (

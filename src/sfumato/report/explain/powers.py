@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_HALVINGS = 58
-_ROUNDING = 4e-16
+_HALVINGS = 58  # more than the bits of a double that are left
+_ROUNDING = 4e-16  # two units in the last place
 # The orders above one at which divergences are compared, less one.
 _ORDERS = np.concatenate([np.geomspace(1e-3, 1e3, 140), np.geomspace(1.2e3, 1e7, 60)])
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Catalog"]
 
-_LONGEST_KEPT = 10_000
-_MOST_SIGNS = 4_000_000
+_LONGEST_KEPT = 10_000  # signs of a statement whose reading is kept for the next client
+_MOST_SIGNS = 4_000_000  # of all texts in an answer, which a client holds at once
 _LONGEST = 2.0  # seconds; a client's own take milliseconds
 _GIVEN = {
     "BOOLEAN": "bool",

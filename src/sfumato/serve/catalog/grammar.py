@@ -17,7 +17,7 @@ from sfumato.core.errors import UnsupportedQuery
 from sfumato.serve.catalog.tables import Relation, kept_as, read_description, read_functions
 from sfumato.sql.constants import read_array
 
-_LONGEST = 100_000
+_LONGEST = 100_000  # signs; the parser's time grows with them
 # Functions in FROM that have no rows to give here, with their columns.
 EMPTY = {
     "pg_get_keywords": ("word", "catcode", "catdesc"),

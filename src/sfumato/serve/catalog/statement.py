@@ -54,10 +54,10 @@ _CUT = {
     "string_to_array": {0: 1_000},
     "array_to_string": {1: 30, 2: 30},
 }
-MOST_ROWS = 50_000
+MOST_ROWS = 50_000  # of an answer
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
-_MOST_PARTS = 30_000
-_MOST_NESTED = 12
+_MOST_PARTS = 30_000  # nodes that are written, whatever a star multiplies
+_MOST_NESTED = 12  # calls and casts in one another; each may look up a name
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sfumato.serve.service import Service
     from sfumato.serve.state import User
 
-MOST_BODY = 2**20
-_MOST_DEPTH = 32
+MOST_BODY = 2**20  # bytes
+_MOST_DEPTH = 32  # of JSON; much deeper would exhaust the parser's stack
 _MOST_FIELDS = 4000
-_SECONDS = 30.0
+_SECONDS = 30.0  # that a body may take to arrive
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "number": (int, float),

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from sfumato.serve.state import User
 
 
-MOST_SHOWN = 500
-_MOST_DRAWN = 40
+MOST_SHOWN = 500  # rows on a page; the file has all
+_MOST_DRAWN = 40  # values in a chart that still has room for labels
 _MOST_CHARTS = 4
 
 

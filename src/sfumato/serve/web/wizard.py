@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv")
 _LISTS = (".csv", ".txt", ".tsv")
-_MOST_FILES = 200
-_SIMULATED = 20_000
+_MOST_FILES = 200  # listed to choose from
+_SIMULATED = 20_000  # invented records behind the preview
 _DRAWN = 12
 _PERIODS = ("month", "day_of_week", "hour")
 WAYS = {

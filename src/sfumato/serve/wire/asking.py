@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
 """The columns of a statement, None if it has no rows, and the types of its parameters."""
 
-_MOST_ABANDONED = 8
+_MOST_ABANDONED = 8  # questions that a client left running, before it must wait
 _UNPRICED = (
     "give the statements of this connection a price: SET sfumato.epsilon = 0.1, or "
     "options=-csfumato.epsilon=0.1 where it is described"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from sfumato.serve.results import Column
 from sfumato.serve.wire.values import type_size
 
-_CHUNK = 2**16
+_CHUNK = 2**16  # bytes that wait until they are sent
 
 
 class Refusal(Exception):

@@ -128,10 +128,10 @@ def _malformed() -> Refusal:
 
 
 _SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
-_MAJOR, _MINOR = 3, 2
-_STARTUP_BYTES = 10_000
+_MAJOR, _MINOR = 3, 2  # the newest version that is spoken
+_STARTUP_BYTES = 10_000  # PostgreSQL's own limit
 _LOGIN_BYTES = 8_192
-_TLS_RECORD = 0x16
+_TLS_RECORD = 0x16  # the first byte of a handshake
 _ALPN = "postgresql"
 _SPARE = 100  # connections beyond the limit that are still told so
 

@@ -39,8 +39,8 @@ from sfumato.serve.wire.messages import (
 from sfumato.serve.wire.session_settings import SessionSettings
 from sfumato.serve.wire.values import TEXT, UNKNOWN, decode_value, encode
 
-_BLOCK = 500
-_COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_BLOCK = 500  # rows taken at a time
+_COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # its signature, no flags, no extension
 _ENDINGS = ("commit", "rollback", "rollback to")
 
 

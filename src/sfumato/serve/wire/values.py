@@ -70,7 +70,7 @@ _ARRAYS = {element: array for array, element in _ELEMENTS.items() if array not i
 _NUMBERS = {INT2: "!h", INT4: "!i", INT8: "!q", OID: "!I", FLOAT4: "!f", FLOAT8: "!d"}
 # Object identifiers under other names: transactions, commands, and registered names of things.
 _NUMBERS |= dict.fromkeys((24, 28, 29, 2202, 2203, 2204, 2205, 2206, 4089, 4096), "!I")
-_EPOCH = datetime(2000, 1, 1)
+_EPOCH = datetime(2000, 1, 1)  # where PostgreSQL begins to count
 _DAY_ONE = date(2000, 1, 1).toordinal()
 # A number with a larger exponent would be written out in full further on.
 _MOST_DIGITS = 1000

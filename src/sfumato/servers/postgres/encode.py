@@ -51,7 +51,7 @@ _MOMENT = (
 _LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
 _SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
 _LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
-_EXACT = 2**53
+_EXACT = 2**53  # to here doubles hold every whole number
 _KINDS: dict[str, Kind] = {
     "bool": "boolean",
     "bpchar": "text",

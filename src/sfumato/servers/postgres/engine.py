@@ -113,7 +113,7 @@ _STATES = (
 )
 _BATCH_ROWS = 2**16
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
-_ENDLESS = 2**31 - 1
+_ENDLESS = 2**31 - 1  # the days by which the server means infinity
 _MOST = 2**63 - 1
 _TYPES = {
     "bool": pa.bool_(),

@@ -63,7 +63,7 @@ _LATE = (
 _FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
-_EXACT = 2**53
+_EXACT = 2**53  # to here doubles hold every whole number
 _KINDS: dict[str, Kind] = {
     "tinyint": "integer",
     "smallint": "integer",
@@ -78,7 +78,7 @@ _KINDS: dict[str, Kind] = {
     "timestamp_ntz": "date",
 }
 _SEPARATOR = "\x1f"
-_SHORT_LIST = 16
+_SHORT_LIST = 16  # a longer list of values is joined
 _WHOLE = "CAST({} AS BIGINT)"
 _UNREAD = r"[_\s]|^\s*\+"
 

@@ -55,9 +55,9 @@ _STARTED = {
     "spark.driver.maxResultSize": "0",
 }
 
-_POLL = 0.05
-_REACH_SECONDS = 5.0
-_DEEPEST = 10
+_POLL = 0.05  # seconds between two looks at a job
+_REACH_SECONDS = 5.0  # Spark itself would try for minutes
+_DEEPEST = 10  # causes of an error that are looked at
 
 
 def time_limit() -> float:

@@ -156,7 +156,7 @@ def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 _ROWS = 2**17
-_ODD = 0x9E3779B97F4A7C15
+_ODD = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: spreads names over places
 _TEXT_BYTES = 64
 """Bytes from the start of a name that decide its place, beside its length and its last eight."""
 
