@@ -314,7 +314,7 @@ def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[
 
 
 def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noqa: ANN401 - any table
-    """Returns what one run shows: its output, or the error it raised.
+    """Runs the mechanism once, and returns what that shows: its output, or the error it raised.
 
     >>> sorted(run_once(lambda table: 1 / len(table), []).words)[0]
     'error'

@@ -265,7 +265,7 @@ class DifferenceAttack:
 def run_difference(
     *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, people: int = 2000
 ) -> DifferenceAttack:
-    """Returns the attack on an invented clinic in a temporary folder, until its budget is spent.
+    """Runs the attack on an invented clinic in a temporary folder, until its budget is spent.
 
     >>> attack = run_difference(epsilon="0.5", budget=2)
     >>> attack.exact_difference, len(attack.rounds), attack.refused
@@ -385,7 +385,7 @@ class AverageAttack:
 def run_average(
     *, epsilon: ExactLike = "0.1", budget: ExactLike = 1, repeats: int = 50, people: int = 2000
 ) -> AverageAttack:
-    """Returns the attack on an invented clinic in a temporary folder, until its budget is spent.
+    """Runs the attack on an invented clinic in a temporary folder, until its budget is spent.
 
     >>> attack = run_average(epsilon="0.5", budget=1, repeats=5)
     >>> attack.different, attack.repeats_spent, attack.paid, attack.refused

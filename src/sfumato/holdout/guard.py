@@ -72,7 +72,7 @@ class Thresholdout(Withheld):
             )
 
     def begin(self) -> int:
-        """Returns the number of a new question, which is counted from now on whatever becomes of it."""
+        """Counts a new question, whatever becomes of it, and returns its number."""
         with self._lock:
             self.check()
             if self.asked >= self.plan.questions:

@@ -100,7 +100,7 @@ class Leaderboard(Withheld):
         return tuple(self._log)
 
     def submit(self, predictions: object, *, name: str | None = None) -> float:
-        """Returns the score shown after this submission: that of the best so far, as the method shows it."""
+        """Scores a submission, and returns the score that is shown then, of the best one so far."""
         guess = RowSet(predictions, name="the predictions")
         if guess.parts != 1 or len(guess) != len(self._labels):
             raise QuestionRefused(f"a submission is one prediction for each of {len(self._labels)} rows")

@@ -85,7 +85,7 @@ class Jobs:
         return Fraction(0) if check.answered or check.begun else read_epsilon(check.plan.costs, delta)
 
     def add(self, person: str, name: str, recipe: str, *, status: str) -> int:
-        """Returns the number of a new job; it waits, for its turn or for an approval."""
+        """Adds a job, which waits for its turn or for an approval, and returns its number."""
         begun = [each for each in self._state.jobs() if each["status"] in ("waiting", "running", "approval")]
         if sum(each["person"] == person for each in begun) >= _MOST_BEGUN:
             raise TooManyRequests(f"{_MOST_BEGUN} of your releases are waiting; ask again when some are done")

@@ -199,7 +199,7 @@ class Service:
         return secret
 
     def enter_by_link(self, link: str) -> str | None:
-        """Returns the secret of the session that a link opens, once."""
+        """Opens the session of a link, once, and returns its secret."""
         name, proven, ends = self._links.pop(hashlib.sha256(link.encode()).digest(), ("", None, 0.0))
         user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
         if user is None:
@@ -209,7 +209,7 @@ class Service:
         return self.open_session(user)
 
     def open_session(self, user: User) -> str:
-        """Returns the secret of a new session of a browser."""
+        """Opens a session of a browser, and returns its secret."""
         return self.state.open_session(user.name)
 
     def find_session(self, secret: str) -> tuple[User, str] | None:
@@ -328,7 +328,7 @@ class Service:
         return (await self.run(user, lambda: self._jobs.check(recipe, files=trusted), long=True)).to_record()
 
     async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
-        """Returns the job that makes the release `name`; what costs too much for one person alone waits."""
+        """Begins the release `name`, and returns its job; what costs too much for one person alone waits."""
         self.admit(user, "release")
         trusted, above = user.role == "steward", self.settings.approve_above
 
@@ -415,7 +415,7 @@ class Service:
     async def add_user(
         self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
     ) -> str:
-        """Returns a new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
+        """Adds a person, and returns their token; an analyst needs a `share`, the most to be spent."""
         self.admit(user, "users")
         token = await self.run(user, lambda: add_user(self.state, self.curator, name, role, share, password))
         self.note("add user", user.name, about=name, role=role)
@@ -430,7 +430,7 @@ class Service:
         self.note("remove user", user.name, about=name)
 
     async def new_token(self, user: User, name: str) -> str:
-        """Returns a token in place of the one that a person had; everybody may renew their own."""
+        """Makes a token in place of the one that a person had; everybody may renew their own."""
         if name != user.name:
             self.admit(user, "users")
         token = await self.run(user, lambda: self.state.new_token(name))

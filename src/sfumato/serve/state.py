@@ -104,7 +104,7 @@ class State:
         path.chmod(0o600)
 
     def add_user(self, name: str, role: Role, *, password: str | None = None) -> str:
-        """Returns a new person's token; without a `password` the token is also that."""
+        """Adds a person, and returns their token; without a `password` the token is also that."""
         if not _NAME.fullmatch(name):
             raise AccessDenied(
                 "a name begins with a letter and has letters, digits and _ . @ - only, 63 at most"
@@ -187,7 +187,7 @@ class State:
         )
 
     def open_session(self, name: str) -> str:
-        """Returns the secret of a new session of a browser; it ends after half a day."""
+        """Opens a session of a browser, which ends after half a day, and returns its secret."""
         secret = secrets.token_urlsafe(32)
         with self._open() as connection:
             now = time.time()
@@ -244,7 +244,7 @@ class State:
             connection.execute(query, (person, digest))
 
     def decide(self, number: int, *, approve: bool, decided_by: str) -> dict[str, Any]:
-        """Returns the request, now approved or refused."""
+        """Approves or refuses a request, and returns it."""
         status = "approved" if approve else "refused"
         with self._open() as connection:
             found = connection.execute(
@@ -264,7 +264,7 @@ class State:
         return self._records("approvals", names, "ORDER BY number DESC")
 
     def add_job(self, person: str, *, name: str, recipe: str, status: str) -> int:
-        """Returns the number of a new job that will publish `name`."""
+        """Adds a job that will publish `name`, and returns its number."""
         with self._open() as connection:
             try:
                 inserted = connection.execute(
@@ -350,7 +350,7 @@ class State:
 def add_user(
     state: State, curator: Curator, name: str, role: str, share: object, password: str | None
 ) -> str:
-    """Returns a new person's token, with their share entered in the ledger.
+    """Adds a person, with their share entered in the ledger, and returns their token.
 
     `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
     analyst needs; without a `password` the token is also that.

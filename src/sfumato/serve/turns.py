@@ -28,7 +28,7 @@ class Turns:
         self._busy: Counter[str] = Counter()
 
     def submit(self, person: str, work: Callable[[], Done]) -> Future[Done]:
-        """Returns what `work` will give; it begins when it is the turn of `person`.
+        """Begins `work` when it is the turn of `person`, and returns what it will give.
 
         >>> turns = Turns(2, each=1, name="example")
         >>> turns.submit("ana", lambda: 6 * 7).result()

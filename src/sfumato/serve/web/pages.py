@@ -218,7 +218,7 @@ def _is_number(kind: object) -> bool:
 
 
 async def _send_csv(request: Request) -> Response:
-    """Returns the answer that was bought, as a file; nothing more may be spent on it."""
+    """Sends the answer that was bought, as a file; nothing more may be spent on it."""
     import io
 
     from pyarrow import csv

@@ -270,7 +270,7 @@ def name_column(column: str, way: str) -> str:
 
 
 def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
-    """Returns the project file that says what `facts` say."""
+    """Writes the project file that says what `facts` say."""
     unit = "row" if facts.unit in ("", "row") else facts.unit
     lines = [
         "# Public facts: whom to protect, what columns may hold, what may be spent.",

@@ -372,7 +372,7 @@ def parse_source(location: str, *, table: str) -> PostgresSource:
 
 
 def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
-    """Returns a connection in a read-only transaction that sees one snapshot, with settings of its own."""
+    """Opens a connection in a read-only transaction that sees one snapshot, with settings of its own."""
     try:
         import psycopg
     except ImportError:
