@@ -18,8 +18,8 @@ from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, AttackError
 from sfumato.pages.charts import draw_pairs
-from sfumato.pages.render import render_page
-from sfumato.pages.words import percent, short
+from sfumato.pages.render import render_page, render_text
+from sfumato.pages.words import short
 from sfumato.tables.read import TableLike, read_table, spell_table
 
 if TYPE_CHECKING:
@@ -395,54 +395,19 @@ def describe_summary(summary: Summary) -> str:
     >>> print(describe_summary(found).splitlines()[0])
     found        k = 2 (asked 2)
     """
-    before, after, loss = summary.before, summary.after, summary.loss
     models = [
         f"{name} {value} ({f'asked {asked}' if asked else 'not asked'})"
         for name, value, asked in list_models(summary)
     ]
-    population = {"register": "the register", "weights": "survey weights", "table": "no population given"}
-
-    def change(old: float, new: float) -> str:
-        return f"{percent(old)} -> {percent(new)}"
-
-    lines = [
-        ("found", ", ".join(models)),
-        (
-            "records",
-            f"{summary.released:,} of {summary.records:,} in {summary.found.classes:,} classes, "
-            f"{summary.suppressed:,} left out, {percent(summary.suppressed_cells)} of the cells *",
-        ),
-        (
-            "prosecutor",
-            f"largest risk {change(before.prosecutor.largest, after.prosecutor.largest)}, "
-            f"unique {summary.counted} {change(before.unique, after.unique)}",
-        ),
-        (
-            "journalist",
-            f"largest risk {change(before.journalist.largest, after.journalist.largest)} "
-            f"({population[after.basis]})",
-        ),
-        ("marketer", f"expects {change(before.marketer, after.marketer)} of the {summary.counted}"),
-        (
-            "loss",
-            f"NCP {percent(loss.ncp)}, entropy {percent(loss.entropy)}, "
-            f"average class / k {short(loss.average_class)}, discernibility {loss.discernibility:,}",
-        ),
-    ]
-    for worst, later in summary.subsets[:1]:
-        alone = (
-            f"{percent(worst.unique)} of the {summary.counted} alone before, {percent(later.unique)} after"
-        )
-        lines.append(("identifying", f"{', '.join(worst.columns)}: {alone}"))
-    if (accuracy := summary.accuracy) is not None:
-        right = change(accuracy.before, accuracy.after)
-        baseline = change(accuracy.baseline_before, accuracy.baseline_after)
-        lines.append(("accuracy", f"{accuracy.target} predicted right {right} (without looking {baseline})"))
-    if (linked := _describe_linkages(summary.linked_before, summary.linked_after)) is not None:
-        lines.append(("linked", linked))
-    lines += [*(("note", each) for each in summary.notes), ("matching", MATCHING)]
-    last = f"This is {NOT_DP}: who knows more than these columns may still find people."
-    return "\n".join([*(f"{name:12s} {text}" for name, text in lines), last])
+    linked = _describe_linkages(summary.linked_before, summary.linked_after)
+    return render_text(
+        "anonymity/summary.txt",
+        summary=summary,
+        models=models,
+        linked=linked,
+        matching=MATCHING,
+        not_dp=NOT_DP,
+    )
 
 
 def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:

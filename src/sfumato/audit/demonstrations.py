@@ -28,7 +28,7 @@ from sfumato.anonymity.attack.link import INTERNAL
 from sfumato.core.errors import AttackError, BudgetExceeded
 from sfumato.core.exact import NORMAL_95, ExactLike, format_exact, parse_positive
 from sfumato.curator import Curator, open_project
-from sfumato.pages.words import at_least, at_most, short
+from sfumato.pages.render import render_text
 from sfumato.report.explain.guarantee import Guarantee, belief_bounds
 
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
@@ -422,31 +422,7 @@ def describe_difference(attack: DifferenceAttack) -> str:
     >>> print(describe_difference(run_difference(epsilon=1, budget=2)).splitlines()[5])
       9 - 8 = 1: the secret is out, with two harmless counts
     """
-    (everybody, others), (first, second) = attack.conditions, attack.exact
-    lines = [
-        INTERNAL,
-        "difference attack on an invented clinic: does one patient have it?",
-        f"  the one question    COUNT(*) WHERE {everybody}",
-        f"  the other           COUNT(*) WHERE {others}",
-        "plain SQL",
-        f"  {first} - {second} = {attack.exact_difference}: the secret is out, with two harmless counts",
-        f"DP-SELECT {format_exact(attack.epsilon)}, of a budget of {format_exact(attack.budget)}",
-    ]
-    for turn, (one, other) in enumerate(attack.rounds, 1):
-        low, high = one.low - other.high, one.high - other.low
-        lines.append(
-            f"  round {turn:<3d} {one.value} - {other.value} = {one.value - other.value}, "
-            f"somewhere from {low} to {high}"
-        )
-    lowest, highest = attack.belief
-    lines += [
-        "  then the budget is spent, and every further question is refused",
-        f"  mean of all rounds {short(attack.estimate)}, standard deviation {short(attack.deviation)}: "
-        "0 and 1 cannot be told apart",
-        f"  whoever believed 50 % before believes at most {at_most(highest)} after all of it, "
-        f"and at least {at_least(lowest)}",
-    ]
-    return "\n".join(lines)
+    return render_text("audit/difference.txt", attack=attack, internal=INTERNAL)
 
 
 def describe_average(attack: AverageAttack) -> str:
@@ -456,24 +432,4 @@ def describe_average(attack: AverageAttack) -> str:
     >>> print(describe_average(run_average(epsilon=1, budget=1, repeats=2)).splitlines()[6])
       asked 2 times: 1 different answer, ...; paid once, 1
     """
-    reply = attack.repeats[0]
-    asked = len(attack.repeats)
-    return "\n".join(
-        [
-            INTERNAL,
-            "averaging attack on an invented clinic: ask one count until its noise is gone",
-            f"  the question        COUNT(*) WHERE {attack.condition}",
-            "plain SQL",
-            f"  {attack.exact}, at once",
-            f"DP-SELECT {format_exact(attack.epsilon)}, of a budget of {format_exact(attack.budget)}",
-            f"  asked {asked} times: {attack.different} different answer"
-            f"{'' if attack.different == 1 else 's'}, {reply.value} (from {reply.low} to {reply.high}); "
-            f"paid once, {format_exact(attack.repeats_spent)}",
-            f"  reworded {len(attack.reworded)} times, each paid for, then refused: the budget is spent",
-            f"  mean of the {attack.paid} that were paid {short(attack.estimate)}, standard deviation "
-            f"{short(attack.deviation)}",
-            "  with fresh noise for every repeat and no ledger it would be "
-            f"{short(attack.careless_deviation)}, and {attack.careless_repeats:,} repeats would give the "
-            "exact count",
-        ]
-    )
+    return render_text("audit/average.txt", attack=attack, internal=INTERNAL)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
+from sfumato.core.exact import format_exact
 from sfumato.pages.charts import draw_scale
 from sfumato.pages.svg import STEPS, as_markup, colour_rules, element
 from sfumato.pages.words import (
     amount,
+    at_least,
+    at_most,
     clip_text,
     exponent,
     name_columns,
@@ -52,6 +55,23 @@ def render_page(template: str, **values: object) -> Page:
     b'<!doctype html>'
     """
     return Page(_environment().get_template(template).render(values).encode("utf-8", "replace"))
+
+
+def render_text(template: str, **values: object) -> str:
+    """Returns the lines that a template of plain text gives with `values`."""
+    return _text_environment().get_template(template).render(values)
+
+
+@cache
+def _text_environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(  # text on a terminal, where markup means nothing
+        loader=PackageLoader("sfumato.pages"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters = (at_least, at_most, percent, short)
+    environment.filters |= {**{each.__name__: each for each in filters}, "exact": format_exact}
+    return environment
 
 
 @cache
