@@ -59,7 +59,7 @@ def render_page(template: str, **values: object) -> Page:
 
 def render_text(template: str, **values: object) -> str:
     """Returns the lines that a template of plain text gives with `values`."""
-    return _text_environment().get_template(template).render(values)
+    return _text_environment().get_template(template).render(values).rstrip("\n")
 
 
 @cache

@@ -8,7 +8,7 @@ on what is sensitive, nobody need be found to be exposed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.anonymity.attack.matching import Classes, build_classes, join_classes
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import AttackError
-from sfumato.pages.words import percent
+from sfumato.pages.render import render_text
 from sfumato.tables.contents import restore_formulas
 from sfumato.tables.read import TableLike, read_table, require_columns, spell_table
 
@@ -31,7 +31,6 @@ FEW = 5
 """The most records that count as few, if not said otherwise."""
 
 _MOST_VALUES = 12
-_WIDTH = 46
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -275,54 +274,15 @@ def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
     >>> print(describe_linkage(found).splitlines()[8].strip())
     linked: one record, and it fits nobody else          2 (100 %)
     """
-    each = [after] if before is None else [before, after]
-    lines = [INTERNAL, f"linkage on {', '.join(after.on)}"]
-    if before is not None:
-        lines.append(f"{'':{_WIDTH}s}{'before':>18s}{'release':>18s}")
-
-    def row(label: str, cells: Sequence[str]) -> None:
-        lines.append(f"  {label:{_WIDTH - 2}s}" + "".join(f"{cell:>18s}" for cell in cells))
-
-    def people(label: str, count: Callable[[Linkage], int]) -> None:
-        row(label, [f"{count(one):,} ({percent(count(one) / max(1, one.people))})" for one in each])
-
-    row("records published", [f"{one.records:,}" for one in each])
-    row("people in the register", [f"{one.people:,}" for one in each])
-    people("one record fits", lambda one: one.unique)
-    people(f"2 to {after.limit} records fit", lambda one: one.few)
-    people(f"more than {after.limit} fit", lambda one: one.many)
-    people("none fits", lambda one: one.none)
-    people("linked: one record, and it fits nobody else", lambda one: one.linked)
-    row("  as a share of the records", [percent(one.linked / max(1, one.records)) for one in each])
-    if after.verdict is not None:
-        row("  of these right", [_verdict(one, "true_links") for one in each])
-        row("  of these wrong", [_verdict(one, "false_links") for one in each])
-    if after.revealed is not None:
-        name = after.revealed.column
-        people(
-            f"{name} certain: all fitting records agree",
-            lambda one: 0 if one.revealed is None else one.revealed.certain,
-        )
-        if after.verdict is not None:
-            row("  of these right", [_verdict(one, "certain_true") for one in each])
-        lines += _list_values(after)
-    return "\n".join(lines)
-
-
-def _verdict(linkage: Linkage, name: str) -> str:
-    return "" if linkage.verdict is None else f"{getattr(linkage.verdict, name):,}"
-
-
-def _list_values(linkage: Linkage) -> list[str]:
-    revealed = linkage.revealed
-    if revealed is None or not revealed.values:
-        return []
-    lines = [f"{revealed.column} of the linked people"]
-    for value, count in revealed.values[:_MOST_VALUES]:
-        shown = "".join(sign if sign.isprintable() else "?" for sign in value)[:30] or "(empty)"
-        lines.append(f"  {shown:{_WIDTH - 2}s}{f'{count:,} ({percent(count / linkage.linked)})':>18s}")
-    rest = len(revealed.values) - _MOST_VALUES
-    return [*lines, f"  and {rest:,} more values"] if rest > 0 else lines
+    values = () if after.revealed is None else after.revealed.values[:_MOST_VALUES]
+    shown = [("".join(sign if sign.isprintable() else "?" for sign in each)[:30], n) for each, n in values]
+    return render_text(
+        "anonymity/attack.txt",
+        internal=INTERNAL,
+        after=after,
+        each=[after] if before is None else [before, after],
+        shown=[(each or "(empty)", count) for each, count in shown],
+    )
 
 
 _LARGEST = 2**40
