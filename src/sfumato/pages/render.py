@@ -59,19 +59,8 @@ def render_page(template: str, **values: object) -> Page:
 
 def render_text(template: str, **values: object) -> str:
     """Returns the lines that a template of plain text gives with `values`."""
-    return _text_environment().get_template(template).render(values).rstrip("\n")
-
-
-@cache
-def _text_environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(  # text on a terminal, where markup means nothing
-        loader=PackageLoader("sfumato.pages"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    filters = (at_least, at_most, percent, short)
-    environment.filters |= {**{each.__name__: each for each in filters}, "exact": format_exact}
-    return environment
+    plain = _environment().overlay(autoescape=False, finalize=None)  # markup means nothing on a terminal
+    return plain.get_template(template).render(values).rstrip("\n")
 
 
 @cache
@@ -87,8 +76,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (amount, exponent, name_columns, percent, plural, rest, short, signed, spread, whole)
-    environment.filters |= {each.__name__: each for each in filters}
+    filters = (
+        amount,
+        at_least,
+        at_most,
+        exponent,
+        name_columns,
+        percent,
+        plural,
+        rest,
+        short,
+        signed,
+        spread,
+    )
+    environment.filters |= {each.__name__: each for each in (*filters, whole)} | {"exact": format_exact}
     environment.filters |= {
         "clip": clip_text,
         "code": _show_code,
