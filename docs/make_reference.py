@@ -54,6 +54,9 @@ def describe(name: str, thing: object) -> list[str]:
     if not callable(thing) or getattr(thing, "__module__", "").startswith("typing"):
         return [f"- `{name}`" + (f": {first_line(thing)}" if isinstance(thing, ModuleType) else "")]
     lines = [f"- `{name}{signature(thing)}`: {first_line(thing)}".removesuffix(": ")]
+    proof = Path("proofs") / f"{getattr(thing, 'kind', '')}.md"
+    if (PAGE.parent / proof).is_file():
+        lines[0] += f" ([{proof.stem}]({proof}))"
     for key, method in vars(thing).items() if isinstance(thing, type) else ():
         plain = method.__func__ if isinstance(method, (classmethod, staticmethod)) else method
         if not key.startswith("_") and (inspect.isfunction(plain) or isinstance(method, property)):
