@@ -55,12 +55,7 @@ RECIPES = {
     "map": (sf.recipes.Map(table="t", by=("c", "d", "b")), 0),
     "user-counts": (sf.recipes.UserCounts(table="t", by=("c", "d")), 0),
     "field-groups": (sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",))), 0),
-    "field-groups, gaussian": (
-        sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",)), noise="gaussian"),
-        1e-6,
-    ),
     "tree": (sf.recipes.Tree(table="t"), 1e-6),
-    "adaptive-grid": (sf.recipes.AdaptiveGrid(table="t", outer=(("c", "d"),)), 1e-6),
     "adaptive-grid, individuals": (
         sf.recipes.AdaptiveGrid(
             table="t",
@@ -72,13 +67,12 @@ RECIPES = {
         ),
         1e-6,
     ),
-    "adaptive": (sf.recipes.Adaptive(table="t", columns=("c", "d")), 1e-6),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [each for each in RECIPES if each not in ("capped-counts", "tree")])
 def test_no_shipped_recipe_is_refuted(project, name):
     recipe, delta = RECIPES[name]
     result = audit(recipe, project=project(), epsilon=1, delta=delta, effort="fast", confidence=SURE)

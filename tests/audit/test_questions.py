@@ -59,6 +59,7 @@ PEOPLE = {
     "nobody": [],
     "one record": [(1.0, "x", 10.0, 6)],
     "all in one cell": [(4.0, "z", 10.0, 6)] * MOST,
+    "in three cells": [(0.0, "x", 0.0, 0), (1.0, "y", 5.0, 3), (2.0, "z", 10.0, 6)],
     "far over the bound, in one cell": [(4.0, "z", 10.0, 6)] * 400,
     "far over the bound, at the other end": [(0.0, "x", 0.0, 0)] * 400,
     "a record in each cell": [(float(i % 5), "xyz"[i % 3], float(i % 11), i % 7) for i in range(60)],

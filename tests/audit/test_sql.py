@@ -179,6 +179,10 @@ STATEMENTS = {
     "GROUP BY GROUPING SETS ((d), (big), ())",
     "all quantiles": "DP-SELECT 8 d, APPROX_QUANTILES(c, 4), COUNT(*) FROM t GROUP BY d",
     "all quantiles, private bounds": "DP-SELECT 8 APPROX_QUANTILES(c BOUNDED PRIVATELY, 2) FROM t",
+    "labels": "DP-SELECT 8 d, MODE(o IN ('open1', 'x')), TOP(d, 2) AS best, COUNT(*) FROM t GROUP BY d",
+    "labels, alone": "DP-SELECT 8 MODE(d) FILTER (WHERE i > 0), TOP(d, 3) AS best FROM t WHERE c > -3",
+    "labels, few groups": f"{LIMITED.format(delta=0)} c > 1 AS big, MODE(d) FROM t GROUP BY big",
+    "labels, multiplied": "DP-SELECT 8 MODE(fan.side) FROM t JOIN fan ON t.d = fan.d",
     "bins": "DP-SELECT 8 d, HISTOGRAM(c, 7) FROM t GROUP BY d",
     "buckets": "DP-SELECT 8 WIDTH_BUCKET(c, 0, 9, 3) AS b, COUNT(*), AVG(i) FROM t GROUP BY b",
     "private bounds, open groups": "DP-SELECT 8 DELTA 1e-7 o, AVG(c BOUNDED PRIVATELY) FROM t GROUP BY o",
@@ -306,7 +310,10 @@ def _find_distance(one, two, costs):
             return "neighbours ask for different numbers of draws"
         difference = np.abs((a - b).astype(float))
         if kind == "exponential":
-            spent = 2 * float(scale) * difference.max(axis=1).sum()
+            # The logarithm of a likelihood ratio ranges from the least move of a score to the largest; what
+            # nobody holds does not move, so the range holds 0.
+            moves = (a - b).astype(float)
+            spent = float(scale) * (np.maximum(moves.max(axis=1), 0) - np.minimum(moves.min(axis=1), 0)).sum()
             if spent > float(cost.scale) * (1 + 1e-12):
                 return f"scores move by epsilon {spent}, above the declared {cost.scale}"
         elif _distance(difference, cost) > float(cost.sensitivity):
@@ -375,6 +382,7 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
         *("of those who are elsewhere", "one after the other", "along a reference", "along two references"),
         *("joined along references", "individuals of several tables"),
         *("private bounds", "several levels", "several levels, Gaussian", "all quantiles"),
+        *("labels", "labels, alone"),
     ],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
@@ -486,7 +494,9 @@ def _loosen(monkeypatch, **facts):
         monkeypatch.setattr(execute, name, loosen(getattr(execute, name)))
 
 
-@pytest.mark.parametrize("name", ["no group", "public groups", "Gaussian", "rows multiplied", "open groups"])
+@pytest.mark.parametrize(
+    "name", ["no group", "public groups", "Gaussian", "rows multiplied", "open groups", "labels, alone"]
+)
 def test_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
     _loosen(monkeypatch, max_records=10**6, max_groups=10**6)
     bench = Bench(tmp_path, monkeypatch)

@@ -202,15 +202,6 @@ def test_a_constant_or_empty_target_gives_a_valid_model(tmp_path, target):
     sf.verify(tmp_path / "model")
 
 
-def test_missing_targets_and_a_table_without_records_give_a_valid_model(tmp_path):
-    rows = people(size=50).slice(0, 3)
-    rows = rows.set_column(2, "wage", pa.array([None, float("nan"), None], pa.float64()))
-    curator = open_project(tmp_path, rows)
-    model = curator.learn(Additive(table="t", target="wage"), epsilon=0.1, delta=1e-6, out=tmp_path / "m")
-    assert np.isfinite(model.predict(people(size=20))).all()
-    sf.verify(tmp_path / "m")
-
-
 def test_little_epsilon_gives_a_constant_and_says_so(tmp_path):
     rows = people(size=300)
     curator = open_project(tmp_path, rows)

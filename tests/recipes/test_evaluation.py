@@ -128,18 +128,6 @@ def test_it_costs_what_the_model_alone_costs(tmp_path):
     assert "largest of these sums is charged" in text
 
 
-def test_a_recipe_without_holdout_is_what_it_was():
-    recipe = sf.learn.Linear(table="t", target="v")
-    assert recipe.to_record() == {
-        "recipe": "linear",
-        "table": "t",
-        "target": "v",
-        "inputs": None,
-        "categorical": [],
-    }
-    assert RECIPES["additive"].to_record()["holdout"] == "0.3"
-
-
 def test_the_best_candidate_is_taken_and_all_are_paid_for(tmp_path):
     curator = open_project(tmp_path)
     recipe = sf.learn.Logistic(
@@ -207,22 +195,6 @@ def test_people_with_several_records_are_in_one_part(tmp_path):
     curator = open_project(tmp_path, unit="p", max_records=2)
     found = curator.learn(RECIPES["logistic"], epsilon=3, delta=1e-6).evaluation
     assert found["records"] == pytest.approx(6000, abs=400)
-
-
-def test_an_interrupted_judgement_goes_on_under_its_charge(tmp_path):
-    curator = open_project(tmp_path)
-
-    def stop(stage):
-        if stage.startswith("judging"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        curator.release(RECIPES["linear"], epsilon=1, delta=1e-6, progress=stop)
-    spent = curator.budget().spent
-    release = curator.release(RECIPES["linear"], epsilon=1, delta=1e-6, out=tmp_path / "m")
-    assert release.resumed
-    assert curator.budget().spent == spent
-    assert "verified" in sf.verify(tmp_path / "m", ledger=curator.ledger_path).verdict
 
 
 def test_where_people_are_exchanged_it_is_judged_too(tmp_path):

@@ -233,22 +233,6 @@ def test_nothing_above_the_cut_still_gives_rows(lay, monkeypatch, listed, cut):
     sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
 
 
-@pytest.mark.parametrize("listed", [2**16, 4])
-def test_a_release_repeats_and_verifies(lay, monkeypatch, listed):
-    monkeypatch.setattr(field_groups, "LARGEST_LISTED", listed)
-    file = lay()
-    curator, recipe = sf.open(file), FieldGroups(table="t", groups=[["a", "b"], ["c", "d"]], weights=[2, 1])
-    release = curator.release(recipe, epsilon=3, out=file.parent / "out")
-    assert sf.verify(file.parent / "out", ledger=file.parent / "ledger.db").total["epsilon"] == "3"
-    again = curator.release(recipe, epsilon=3)
-    assert again.repeated
-    assert dict(again.files) == dict(release.files)
-    assert curator.budget().sums.epsilon == 3
-    writeup = (file.parent / "out" / "writeup.md").read_text()
-    assert "a, b; c, d" in writeup
-    assert ("empty bins whose noise reaches the cut" in writeup) == (listed == 4)
-
-
 def test_nothing_at_all_passes_and_the_answer_is_still_kept(lay, monkeypatch):
     """A file of measurements without a row is an answer: it is not drawn anew."""
     monkeypatch.setattr(field_groups, "LARGEST_LISTED", 1)
@@ -259,65 +243,6 @@ def test_nothing_at_all_passes_and_the_answer_is_still_kept(lay, monkeypatch):
     assert curator.release(recipe, epsilon=1).repeated
     assert release.table.num_rows == 0
     assert sf.verify(file.parent / "out", ledger=file.parent / "ledger.db").unchecked == ()
-
-
-def test_several_epsilons_have_rows_of_their_own(lay, monkeypatch):
-    monkeypatch.setattr(field_groups, "LARGEST_LISTED", 10)
-    file = lay()
-    recipe = FieldGroups(table="t", groups=[["a", "b"]], rows=30)
-    release = sf.open(file).release(recipe, epsilon=[2, "0.5"], out=file.parent / "out")
-    assert release.table.column_names[0] == "epsilon"
-    assert release.table["epsilon"].to_pylist() == [2.0] * 30 + [0.5] * 30
-    assert [each["epsilon"] for each in release.certificate["postprocessing"]["groups"]] == ["2", "0.5"]
-    assert [each.request.name for each in release.measurements][::4] == [
-        "epsilon 2, a x b",
-        "epsilon 0.5, a x b",
-    ]
-    sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
-
-
-def test_values_within_bins_come_from_a_public_table(lay):
-    file = lay()
-    pq.write_table(pa.table({"d": [3.0, 4.0, 77.0]}), file.parent / "public.parquet")
-    recipe = FieldGroups(table="t", public=str(file.parent / "public.parquet"), rows=300)
-    release = sf.open(file).release(recipe, epsilon=20, out=file.parent / "out")
-    numbers = release.table["d"].to_pylist()
-    assert {value for value in numbers if value < 10} == {3, 4}
-    assert {value for value in numbers if value >= 50} == {77}
-    assert len({value for value in numbers if 10 <= value < 50}) > 10
-    (file.parent / "public.parquet").unlink()
-    sf.verify(file.parent / "out")
-    with pytest.raises(RecipeError, match="itself"):
-        sf.open(file).release(FieldGroups(table="t", public=str(file.parent / "t.parquet")), epsilon=1)
-
-
-def test_a_combination_is_released_as_its_columns(lay):
-    rows = make_rows(60)
-    columns = {
-        "pair": {"from": ["a", "e"], "values": [[i, part] for i in range(8) for part in "uv"]},
-        "c": SPEC["columns"]["c"],
-    }
-    release = sf.open(lay(rows, columns=columns)).release(
-        FieldGroups(table="t", groups=[["c", "pair"]]), epsilon=50
-    )
-    assert release.table.column_names == ["a", "e", "c"]
-
-
-def test_drafted_domains_are_refused_or_named(lay):
-    columns = {**SPEC["columns"], "e": {"values": ["u", "v"], "drafted_from_data": True}}
-    file = lay(columns=columns)
-    with pytest.raises(SchemaError, match="drafted"):
-        sf.open(file).release(FieldGroups(table="t"), epsilon=1)
-    assert sf.open(file).budget().spent == 0
-    columns["e"]["accept_drafted"] = True
-    file = lay(columns=columns)
-    release = sf.open(file).release(FieldGroups(table="t"), epsilon=1, out=file.parent / "out")
-    assert release.certificate["public"]["e"]["drafted_from_data"] is True
-    assert release.certificate["public"]["a"]["drafted_from_data"] is False
-    writeup = (file.parent / "out" / "writeup.md").read_text()
-    assert "drafted" in writeup
-    assert "`e`" in next(line for line in writeup.splitlines() if "drafted" in line)
-    sf.verify(file.parent / "out")
 
 
 def huge(extra=()):
@@ -479,13 +404,6 @@ def test_edited_sparse_measurements_are_found(out, change):
         sf.verify(out)
 
 
-def test_rewritten_but_equal_measurements_verify_without_the_ledger_only(out):
-    edit_rows(out, lambda rows: None)
-    sf.verify(out)
-    with pytest.raises(VerificationFailed, match="not the answer"):
-        sf.verify(out, ledger=out.parent / "ledger.db")
-
-
 # The law of what is released, dense and sparse.
 
 
@@ -568,19 +486,6 @@ def test_without_delta_the_noise_is_laplace():
     assert [each.noise for each in one.requests] == ["laplace"]
     with pytest.raises(RecipeError, match="delta"):
         FieldGroups(table="t", noise="gaussian").plan(table, epsilons=(Fraction(1),), delta=Fraction(0))
-
-
-def test_rows_with_gaussian_noise_are_near_the_table_and_verify(lay, tmp_path):
-    curator = sf.open(lay(delta=1e-6))
-    recipe = FieldGroups(table="t", groups=[["a", "b"]], noise="gaussian")
-    release = curator.release(recipe, epsilon=20, delta="1e-6", out=tmp_path / "out")
-    rows = release.table.to_pandas()
-    assert (rows["a"] == rows["b"]).mean() > 0.9
-    assert len(rows) == pytest.approx(1500, abs=60)
-    sf.verify(tmp_path / "out", ledger=curator.ledger_path)
-    text = release.files["writeup.md"].decode()
-    assert "Gaussian noise for its share" in text
-    assert "with the same chance" in text
 
 
 class AskInTurn:

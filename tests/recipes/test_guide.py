@@ -1,7 +1,5 @@
 """A public table as guide: it helps where it is like the records, costs what it says, and cannot do harm."""
 
-from fractions import Fraction
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,12 +7,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.core.facts.column import parse_column
-from sfumato.core.facts.project import read_project
-from sfumato.core.questions.measurement import ask_cost
 from sfumato.inference import Domain
 from sfumato.recipes import Adaptive, Tree
-from sfumato.recipes.files import parse_record
-from sfumato.recipes.shared.guide import TESTING, _find_edges, _weigh_trust
+from sfumato.recipes.shared.guide import _find_edges, _weigh_trust
 from sfumato.recipes.shared.public import encode_public
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
@@ -91,24 +86,6 @@ def test_a_guide_of_independent_columns_asks_nothing(ask):
     assert not [each for each in release.measurements if "guide" in each.request.name]
 
 
-@BOTH
-def test_a_guided_release_costs_what_it_says_and_verifies(ask, recipe, tmp_path):
-    release = ask(recipe, make(2), epsilon=1)
-    table = read_project(tmp_path / "sfumato.toml").table("t")
-    (allowance,) = release.certificate["plan"]["allowance"]
-    charged = Fraction(allowance["scale"]) ** 2
-    costs = {answer.ask.name: ask_cost(table, answer.ask).mu_squared for answer in release.answers}
-    assert Fraction(99, 100) * charged < sum(costs.values()) <= charged
-    tests = [cost for name, cost in costs.items() if name.startswith("guide: ")]
-    assert tests
-    assert Fraction(99, 100) * TESTING * charged < sum(tests) <= TESTING * charged
-    assert not sf.verify(tmp_path / "out", ledger=tmp_path / "ledger.db").unchecked
-    again = ask(recipe, make(2), epsilon=1, seed=4, rows=50)
-    assert again.repeated, "other rows of the same answers are free"
-    other = ask(recipe, make(3), epsilon=1)
-    assert not other.repeated, "another guide asks something else"
-
-
 def test_a_guide_with_other_columns_is_used_for_those_it_has(ask):
     guide = make(2).drop_columns(["d"]).append_column("else", pa.array(np.zeros(2000, np.int64)))
     release = ask(guide=guide, epsilon=1)
@@ -129,18 +106,6 @@ def test_a_guide_that_tells_nothing_is_refused_before_a_charge(ask, tmp_path, gu
     with pytest.raises(sf.RecipeError, match=message):
         ask(guide=guide, epsilon=1)
     assert sf.open(tmp_path / "sfumato.toml").budget().spent == 0
-
-
-@BOTH
-def test_a_record_has_a_guide_only_if_there_is_one(recipe, ask, tmp_path):
-    assert "guide" not in recipe(table="t").to_record()
-    record = ask(recipe, make(2), epsilon=1).certificate["plan"]["recipe"]
-    assert parse_record(record).to_record() == record
-    table = read_project(tmp_path / "sfumato.toml").table("t")
-    for codes in ({}, "all", {"a": "?"}, {"a": record["guide"]["codes"]["a"], "b": "AAAA"}):
-        forged = parse_record({**record, "guide": {**record["guide"], "codes": codes}})
-        with pytest.raises(sf.RecipeError, match="plan the recipe"):
-            forged.plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
 
 
 def test_only_pairs_beyond_chance_are_taken_and_the_model_stays_small():

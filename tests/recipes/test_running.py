@@ -1,7 +1,6 @@
 """Series that go on: one charge, every period once, late records, bounds over all periods, and refusals."""
 
 import shutil
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -316,39 +315,6 @@ def test_a_recipe_file_is_released_month_by_month_from_the_command_line(city, tm
     recipe.write_text('recipe = "cell-counts"\ntable = "t"\nby = ["month"]\nepsilon = 1\n')
     done = invoke("release", recipe, "-p", project, "-o", tmp_path / "no", "--through", "2025-01", code=2)
     assert "is no series" in str(done.exception)
-
-
-def test_the_charge_is_that_of_the_whole_horizon(city):
-    city.hold(("ana", "2025-01", "a"))
-    plans = [
-        city.curator().check(Running(table="t", period="month", through=month), epsilon=1, delta=1e-6).plan
-        for month in (MONTHS[0], MONTHS[-1])
-    ]
-    assert plans[0].costs == plans[1].costs
-    (cost,) = plans[0].costs
-    weights = plans[0].requests[0].counted.weights
-    assert len(weights) == 6
-    squares = sum(Fraction(each) ** 2 for each in weights)
-    assert (cost.sensitivity / 3) ** 2 >= squares
-    assert (cost.sensitivity / 3) ** 2 < squares * (1 + Fraction(1, 10**12))
-    assert cost.kind == "gaussian"
-    check = city.curator().check(
-        Running(table="t", period="month", through="2025-01"), epsilon=MUCH, delta=1e-6
-    )
-    assert (check.answered, check.begun, check.admitted) == (False, False, True)
-    city.release("2025-01", by=())
-    recipe = Running(table="t", period="month", through="2025-02")
-    check = city.curator().check(recipe, epsilon=MUCH, delta=1e-6)
-    assert (check.answered, check.begun, check.admitted) == (False, True, True)
-
-
-def test_a_series_that_does_not_fit_costs_nothing(tmp_path):
-    city = City(tmp_path, budget=1)
-    city.hold(("ana", "2025-01", "a"))
-    with pytest.raises(sf.BudgetExceeded):
-        city.release("2025-01", epsilon=2)
-    assert city.curator().budget().spent == 0
-    assert not (tmp_path / ".sfumato").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -18,8 +17,7 @@ from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import Measurement
 from sfumato.recipes import parse_recipe, read_recipe
-from sfumato.recipes.files import RECIPES
-from sfumato.recipes.user_counts import list_questions, read_asked, read_occurring
+from sfumato.recipes.user_counts import list_questions, read_asked
 
 REGIONS = ["a", "b", "c"]
 COLUMNS = {"region": {"values": REGIONS}, "month": {"range": [1, 12]}}
@@ -379,21 +377,6 @@ def test_a_list_is_looked_for_beside_its_recipe(project, tmp_path):
     assert sf.verify(tmp_path / "out").total["epsilon"] == "1"
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-@pytest.mark.parametrize("rows", [False, True])
-def test_the_write_up_says_who_is_held_to_what(project, neighbours, rows):
-    text = project.read_text().replace("max_records = 3", f'max_records = 3\nneighbours = "{neighbours}"')
-    if rows:
-        text = text.replace('"person"', '"row"').replace("max_records = 3\n", "")
-    project.write_text(text)
-    told = sf.open(project).release(make(), epsilon=1).files["writeup.md"].decode()
-    assert ("Every row is an individual of its own, in one cell" in told) == rows
-    assert ("exchange one individual for another" in told) == (neighbours == "replace")
-    assert "Every cell of the described domains is asked about, for 1, 2 records" in told
-    described = make().describe(make_plan(make()))
-    assert "`max_records` is not what bounds this release" in described["bounding"]
-
-
 def test_much_epsilon_gives_the_counts_of_kept_records(project, people, seeded_noise):
     # Everybody has up to five records; in three cells at most, for one or two records each.
     counts = sf.open(project).release(make(max_cells=3, times=[1, 2]), epsilon=20).table["count"].to_numpy()
@@ -402,56 +385,3 @@ def test_much_epsilon_gives_the_counts_of_kept_records(project, people, seeded_n
         exact["abc".index(row["region"]) * 12 + row["month"] - 1] += 1
     assert 0 < counts.sum() <= exact.sum() + 36
     assert np.corrcoef(counts, exact)[0, 1] > 0.5
-
-
-def test_the_specimen_is_no_recipe(project):
-    from sfumato.audit.specimens import UserCountsAsWritten
-
-    curator = sf.open(project)
-    specimen = UserCountsAsWritten(table="t", by=BY)
-    with pytest.raises(sf.RecipeError, match="its real epsilon is 3 times what it claims"):
-        curator.release(specimen, epsilon=1)
-    assert curator.budget().spent == 0
-    assert not curator.ledger_path.exists()
-    assert specimen.kind not in RECIPES
-    with pytest.raises(sf.RecipeError, match="recipe must be one of"):
-        parse_recipe(specimen.to_record())
-
-
-@pytest.mark.shared
-def test_a_real_year_with_the_year_after_it_as_the_public_table(shared, tmp_path, seeded_noise):
-    folder = shared / "data" / "stlouis"
-    incidents = pq.read_table(folder / "incidents.parquet")
-    for year in (2018, 2019):
-        pq.write_table(incidents.filter(pc.equal(incidents["year"], year)), tmp_path / f"{year}.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 10\n[tables.incidents]\nsource = "2018.parquet"\nunit = "sim_resident"\n'
-        f'max_records = 20\nparameters = "{folder / "parameters_pooled.json"}"\n'
-        "[tables.incidents.columns.month]\nrange = [1, 12]\n"
-    )
-    (tmp_path / "recipe.toml").write_text(
-        'recipe = "user-counts"\ntable = "incidents"\nby = ["neighborhood", "month", "incident_type"]\n'
-        'max_cells = 3\npublic = "2019.parquet"\nperiod = "month"\nthreshold = 3\nepsilon = 10\n'
-    )
-    curator = sf.open(tmp_path / "sfumato.toml")
-    release = curator.release(tmp_path / "recipe.toml", out=tmp_path / "out")
-    assert sf.verify(tmp_path / "out", ledger=curator.ledger_path).total["epsilon"] == "10"
-    private = pq.read_table(tmp_path / "2018.parquet")
-    exact = np.zeros((89, 12, 26), np.int64)
-    columns = ("neighborhood", "month", "incident_type")
-    np.add.at(
-        exact,
-        tuple(private[name].to_numpy() - least for name, least in zip(columns, (0, 1, 1), strict=True)),
-        1,
-    )
-    counts = release.table["count"].to_numpy()
-    asked = np.zeros(exact.size, np.bool_)
-    asked[release.measurements[0].request.counted.cells] = True
-    # Another year asks about a part of the cells, and most records of this one are in it.
-    assert 0.1 < asked.mean() < 0.6
-    assert exact.ravel()[asked].sum() > 0.95 * exact.sum()
-    assert counts[~asked].sum() == 0
-    # The noise has scale 0.3; what is lost are records beyond three cells of an individual.
-    assert np.corrcoef(counts, exact.ravel())[0, 1] > 0.95
-    record = read_occurring(str(tmp_path / "2019.parquet"), curator.project.table("incidents"), columns)
-    assert record == release.certificate["plan"]["recipe"]["public"]
