@@ -21,7 +21,12 @@ def read_rows():
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         document = line.removeprefix("## ") if line.startswith("## ") else document
         cells = [cell.strip() for cell in re.split(r" \|(?= )| \|$", line.removeprefix("|"))]
-        if line.startswith("| ") and len(cells) >= 5 and cells[2] != "what runs it":
+        if (
+            document.startswith("0")
+            and line.startswith("| ")
+            and len(cells) >= 5
+            and cells[2] != "what runs it"
+        ):
             found.append((document.partition(":")[0], cells[2], cells[4]))
     return found
 
