@@ -95,7 +95,7 @@ class Fitting:
 
         def count(questions):
             if len(questions) == 1 and questions[0].link is None:
-                known = questions[0].facts()["moments"]["sha256"]
+                known = questions[0].to_record()["moments"]["sha256"]
                 if known not in self.counted:
                     self.counted[known] = self.engine.count(plan.table, questions, progress=lambda _: None)
                 return self.counted[known]

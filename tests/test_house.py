@@ -106,7 +106,7 @@ CEILINGS = {
     "modules with a single importer": 81,
     "class names in four modules or more": 0,
     "rooms at the top": 24,
-    "lines of source": 101_000,
+    "lines of source": 101_200,
     "lines of tests": 67_200,
 }
 

@@ -13,8 +13,9 @@ from helpers.drawn import find_miscount, find_overdraft, watch_draws
 from helpers.exact import RECIPES, Exact
 from sfumato.accounting import Cost
 from sfumato.audit.noise_off import NoiseRequest
+from sfumato.core import door
 from sfumato.core.questions.gradients import Gradients
-from sfumato.curator import conversation, describe_source, series, statements
+from sfumato.curator import describe_source, statements
 from sfumato.curator.draft import draft_privately
 from sfumato.recipes import field_groups
 
@@ -86,9 +87,8 @@ def test_a_score_draws_what_the_ledger_was_charged(fresh, metric):
     with watch_draws() as charges:
         fresh.curator.publish_score(fresh.folder / "out", epsilon=2, metric=metric)
     assert len(charges) == 1
-    assert len(charges[0].draws) == 1  # the scores of both tables, as one vector
-    assert {draw.scale for draw in charges[0].draws} == {cost.scale for cost in charges[0].costs}
-    assert sum(draw.true_values.size for draw in charges[0].draws) == len(charges[0].costs)
+    assert [draw.scale for draw in charges[0].draws] == [cost.scale for cost in charges[0].costs]
+    assert [draw.true_values.size for draw in charges[0].draws] == [1, 1]  # the score of each table
 
 
 def test_a_draft_draws_what_the_ledger_was_charged(tmp_path):
@@ -175,17 +175,11 @@ def test_noise_that_is_drawn_twice_is_caught(fresh, monkeypatch):
 @pytest.mark.parametrize("kind", ["cell-counts", "capped-counts", "adaptive", "network", "running"])
 def test_half_the_noise_of_a_recipe_is_caught(fresh, monkeypatch, kind):
     recipe = next(each for each in RECIPES if each["recipe"] == kind)
-    plain = conversation._Answering._add_noise
+    plain = door.add_noise
     monkeypatch.setattr(
-        conversation._Answering,
-        "_add_noise",
-        lambda self, request, exact, noise: plain(self, request, exact, Careless(noise, add_noise=halve)),
-    )
-    answer = series.Series._answer_period
-    monkeypatch.setattr(
-        series.Series,
-        "_answer_period",
-        lambda self, request, *rest: answer(self, replace(request, scale=request.scale / 2), *rest),
+        door,
+        "add_noise",
+        lambda table, request, exact, noise: plain(table, request, exact, Careless(noise, add_noise=halve)),
     )
     assert find_overdraft(*fresh.release(recipe)) is not None
 
@@ -193,13 +187,13 @@ def test_half_the_noise_of_a_recipe_is_caught(fresh, monkeypatch, kind):
 def test_a_sample_twice_as_large_as_was_charged_is_caught(fresh, monkeypatch):
     recipe = next(each for each in RECIPES if each.get("sampling"))
     assert find_overdraft(*fresh.release(recipe)) is None
-    plain = conversation._Answering._sample
+    plain = door.Records._sample
 
     def sample(self, request, question: Gradients, noise):
         twice = lambda drawer: lambda *, size, rate: drawer(size=size, rate=2 * rate)  # noqa: E731
         return plain(self, request, question, Careless(noise, poisson_sample=twice))
 
-    monkeypatch.setattr(conversation._Answering, "_sample", sample)
+    monkeypatch.setattr(door.Records, "_sample", sample)
     again = {**recipe, "epsilon": 3}
     assert "drawn, not charged" in find_overdraft(*fresh.release(again))
 

@@ -20,9 +20,9 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Measurement, request_grid
+from sfumato.core.questions.measurement import Measurement, find_part, request_grid
 from sfumato.recipes import Additive, Linear, Logistic
-from sfumato.recipes.base import find_part, follow_recipe
+from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.shared import evaluation
 from sfumato.statements.engine import StatementEngine
 

@@ -15,6 +15,7 @@ from sfumato.audit.targets import Harness, RecipeTarget
 from sfumato.core.engine import duckdb as engine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.project import read_project
+from sfumato.core.questions.counts import find_sensitivity
 from sfumato.core.questions.series import RunningSums
 from sfumato.curator import Curator
 from sfumato.recipes import Running
@@ -166,6 +167,6 @@ def test_the_norm_is_that_of_all_weights():
     assert bound >= 2 * Fraction(math.isqrt(squares))
     assert (bound / 2) ** 2 >= squares
     with pytest.raises(RecipeError, match="L2 only"):
-        question.contribution(One, "L1")
+        find_sensitivity(One, question, norm="L1")
     with pytest.raises(RecipeError, match="whole numbers from 0"):
         RunningSums(columns=("day",), weights=(2**20, -1), periods=1)

@@ -1,9 +1,12 @@
-"""What there is one of, read off the syntax of the source: the meaning of a law of noise."""
+"""What there is one of, read off the syntax of the source: a law's meaning, a maker of costs, a drawer."""
 
 import ast
 from pathlib import Path
 
+import pytest
+
 import sfumato
+from sfumato.core.questions import question
 
 SOURCE = Path(sfumato.__file__).parent
 KINDS = {"laplace", "gaussian"}
@@ -42,3 +45,72 @@ def test_only_one_module_says_what_a_kind_of_noise_means():
     asking = {name for name, tree in read_sources() if any(map(asks_kind, ast.walk(tree)))}
     apart = {name for name in asking if name.split("/")[0] in APART}
     assert asking - apart == MEANING | USER_INPUT | WORDS
+
+
+def list_calls(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func).rpartition(".")[2], node
+
+
+# Costs that are no question's: what a whole plan, or what is left, may cost; what-ifs; what audits make up.
+OTHER_COSTS = {
+    "core/cost/budget.py": "what is left, as one pure item",
+    "core/ledger/ledger.py": "what shares leave, as one pure item",
+    "recipes/network.py": "all steps of a network together, held to at the door",
+    "recipes/shared/budget.py": "all that a recipe may ask, held to at the door",
+    "report/explain/composition.py": "what a reader would pay",
+    "sql/plan.py": "statements, which are planned outside",
+}
+
+
+def test_one_function_makes_the_cost_of_a_question():
+    making = {name for name, tree in read_sources() if any(call == "Cost" for call, _ in list_calls(tree))}
+    apart = {name for name in making if name.split("/")[0] in APART}
+    assert making - apart - set(OTHER_COSTS) == {"core/questions/measurement.py"}
+
+
+DRAWS = {"add_noise", "add_sparse_noise", "exponential_choice", "poisson_sample"}
+
+
+def test_one_module_draws_noise_for_a_release():
+    drawing = {
+        name
+        for name, tree in read_sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in DRAWS
+    }
+    # Statements are planned outside, and what the door draws for them is listed there.
+    assert {each for each in drawing if each.split("/")[0] not in APART} == {
+        "core/door.py",
+        "curator/draws.py",
+    }
+
+
+def test_engines_and_recipes_rarely_ask_for_the_kind_of_a_question():
+    kinds = {each.__name__ for each in question.Question.__subclasses__()} | {"NormChoice", "CapChoice"}
+    found = []
+    for name, tree in read_sources():
+        checked = {
+            id(each) for node in ast.walk(tree) if isinstance(node, ast.Assert) for each in ast.walk(node)
+        }
+        for call, node in list_calls(tree):
+            if call == "isinstance" and id(node) not in checked:
+                names = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
+                found += [f"{name}:{node.lineno}"] if names & kinds else []
+        assert not (name.startswith("core/engine/base") and any(call == "id" for call, _ in list_calls(tree)))
+    assert len(found) <= 10, found
+
+
+@pytest.mark.parametrize("member", question.MEMBERS)
+def test_a_kind_of_question_that_leaves_something_out_cannot_be_made(member):
+    stated = dict.fromkeys(question.MEMBERS, 0)
+    type("Whole", (question.Question,), stated)
+    del stated[member]
+    with pytest.raises(TypeError, match=f"does not state {member}"):
+        type("Partial", (question.Question,), stated)
+
+
+def test_what_holds_for_a_kind_has_no_default():
+    with pytest.raises(TypeError, match="signed"):
+        question.Stated(bounding="records", tally="cells", norms=("L1",), sampled=False)

@@ -571,7 +571,7 @@ def test_what_is_dearer_is_refused_though_all_sums_are_within_the_charge(case, p
         follow_recipe(plan, answer=lambda _: pytest.fail("it was answered"), progress=lambda _: None)
     # The door holds whoever asks to the charge, also one who does not follow the plan.
     conversation = converse(plan, StatementEngine(project.parent))
-    monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
+    monkeypatch.setattr(conversation._records, "read", lambda _: pytest.fail("records were read"))
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
         conversation._answer(asks)
 
@@ -594,6 +594,29 @@ def test_what_is_replayed_is_paid_for_too(project, monkeypatch):
     kept = append_answers(b"", give_zeros((first,)))
     conversation = converse(plan, StatementEngine(project.parent), kept=kept)
     assert conversation._answer((first,))[0].noisy_values.tolist() == [0, 0, 0]
-    monkeypatch.setattr(conversation, "_read", lambda _: pytest.fail("records were read"))
+    monkeypatch.setattr(conversation._records, "read", lambda _: pytest.fail("records were read"))
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
         conversation._answer((second,))
+
+
+def test_an_allowance_that_is_swapped_for_a_dearer_one_pays_for_nothing(project, monkeypatch):
+    """Whoever follows the plan reads what was swapped in; the door has what was charged."""
+    table = parse_table("t", PEOPLE)
+    cheap, dear = (
+        Request(name="a", counted=Marginal(("region",)), noise="laplace", scale=Fraction(scale))
+        for scale in (10, 2)
+    )
+    plan = Plan(
+        recipe=Listed([(dear,)]),
+        table=table,
+        requests=(),
+        epsilons=(Fraction(1),),
+        delta=Fraction(0),
+        allowance=(ask_cost(table, cheap),),
+        counted=(("region",),),
+    )
+    conversation = converse(plan, StatementEngine(project.parent))
+    object.__setattr__(plan, "allowance", (ask_cost(table, dear),))
+    monkeypatch.setattr(conversation._records, "read", lambda _: pytest.fail("records were read"))
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        conversation.run()

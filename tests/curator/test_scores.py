@@ -81,7 +81,8 @@ def test_the_noise_is_that_of_the_charge(tmp_path, monkeypatch, metric, bound, n
     curator.release(CellCounts(table="t", by=["place", "kind"]), epsilon=[1, 4], out=out)
     drawn.clear()
     curator.publish_score(out, epsilon="0.5", metric=metric)
-    ((_, kind, scale),) = drawn
+    (_, kind, scale), second = drawn
+    assert second[1:] == (kind, scale)
     factor = 2 if neighbours == "replace" else 1
     assert kind == "laplace"
     assert scale == bound * factor * 2 / Fraction(1, 2), "two scores share epsilon"
@@ -140,7 +141,7 @@ def test_exact_scores_are_those_of_the_metric(curator, tmp_path, monkeypatch):
         truth[place, "abc".index(kind)] += 1
     for score, each in zip(found.scores, counts, strict=True):
         assert score["score"] == pytest.approx(pie_chart(truth, each).mean, abs=1e-5)
-    assert len(drawn) == 1
+    assert len(drawn) == 2
 
 
 @pytest.mark.parametrize("metric", ["k-marginal", "taxi", "match3", "general"])

@@ -16,12 +16,12 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.core.door import Records
 from sfumato.core.errors import ChargeKept, SourceError
 from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.curator import conversation
 from sfumato.recipes import Additive, Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
-from sfumato.recipes.base import Plan
 
 # How many steps it takes depends on the noise.
 pytestmark = pytest.mark.usefixtures("seeded_noise")
@@ -153,9 +153,9 @@ def test_what_is_charged_is_what_the_noise_costs(tmp_path, monkeypatch, neighbou
     assert charged == pytest.approx(charged_by_hand(table, release.measurements), rel=1e-9)
     for ledger in tmp_path.glob("ledger.db*"):
         ledger.unlink()
-    plain = Plan.charged
+    plain = conversation.ask_cost
     monkeypatch.setattr(
-        Plan, "charged", lambda *asked: tuple(replace(each, scale=each.scale * 2) for each in plain(*asked))
+        conversation, "ask_cost", lambda *asked: replace(plain(*asked), scale=plain(*asked).scale * 2)
     )
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
         sf.open(project).release(recipe, epsilon=1, delta=1e-6)
@@ -234,21 +234,21 @@ def test_a_kill_at_any_point_is_resumed_under_the_charges_made(project, tmp_path
 def test_nothing_is_read_before_its_charge(project, monkeypatch):
     curator = sf.open(project)
     seen = []
-    plain = conversation.Steps._draw
+    plain = Records.draw
 
     def draw(self, asks, true_counts, noise):
         entry = charges(curator)[-1]
         seen.append(entry.description["requests"][0]["name"] == asks[0].name)
         return plain(self, asks, true_counts, noise)
 
-    monkeypatch.setattr(conversation.Steps, "_draw", draw)
+    monkeypatch.setattr(Records, "draw", draw)
     release = curator.release(RECIPE, epsilon=2, delta=1e-6)
     assert seen == [True] * len(release.answers)
 
 
 def test_a_source_that_changes_between_steps_ends_the_release(project, tmp_path, monkeypatch):
     curator = sf.open(project)
-    plain, seen = conversation.Steps._draw, []
+    plain, seen = Records.draw, []
 
     def draw(self, asks, true_counts, noise):
         seen.append(1)
@@ -256,7 +256,7 @@ def test_a_source_that_changes_between_steps_ends_the_release(project, tmp_path,
             pq.write_table(make_rows(100), tmp_path / "t.parquet")
         return plain(self, asks, true_counts, noise)
 
-    monkeypatch.setattr(conversation.Steps, "_draw", draw)
+    monkeypatch.setattr(Records, "draw", draw)
     with pytest.raises(SourceError, match="between two steps"):
         curator.release(RECIPE, epsilon=2, delta=1e-6)
     assert len(charges(curator)) == 2

@@ -65,6 +65,8 @@ def converse(plan, engine, *, kept=None):
         tables=plan.table.name,
         costs=plan.costs,
         version=lambda secret: engine.version(plan.table, secret=secret),
+        table=plan.table,
+        parts=plan.parts,
     )
     charge = Charged(bill, stub, ledger=stub, noise=None, kept=kept)
     return Conversation(plan, charge, engine=engine, progress=lambda _: None)

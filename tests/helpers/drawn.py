@@ -8,8 +8,8 @@ from unittest import mock
 from sfumato.accounting import Cost, Ledger
 from sfumato.audit.noise_off import NoiseRequest, RecordingNoise
 from sfumato.core.cost.parallel import Allowance
+from sfumato.core.questions.measurement import find_part
 from sfumato.curator import statements
-from sfumato.recipes.base import find_part
 
 KINDS = {"selection": "laplace", "sparse": "laplace", "choice": "exponential", "sampled": "gaussian"}
 DRAWERS = ("add_noise", "add_sparse_noise", "exponential_choice", "poisson_sample")

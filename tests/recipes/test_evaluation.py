@@ -11,8 +11,8 @@ import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
 from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import find_part
 from sfumato.core.questions.outcomes import Outcomes
-from sfumato.recipes.base import find_part
 from sfumato.statements.engine import StatementEngine
 
 COLUMNS = {

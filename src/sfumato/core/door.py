@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
 
 from sfumato.core.cost.budget import describe_charge, describe_costs, read_epsilon
 from sfumato.core.cost.parallel import Allowance
+from sfumato.core.engine.base import TrueCounts
 from sfumato.core.engine.opening import check_whole
 from sfumato.core.errors import (
     BudgetExceeded,
@@ -27,20 +30,43 @@ from sfumato.core.errors import (
     SfumatoError,
     SourceError,
 )
-from sfumato.core.exact import format_short
+from sfumato.core.exact import Withheld, format_short
+from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
+from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
+from sfumato.core.questions.gradients import Gradients
+from sfumato.core.questions.measurement import (
+    Answer,
+    Ask,
+    Measurement,
+    Request,
+    check_asks,
+    find_part,
+    list_costs,
+    request_grid,
+    request_size,
+)
+from sfumato.core.questions.moments import Moments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from sfumato.core.cost.cost import Cost
-    from sfumato.core.facts.part import Window
+    from sfumato.core.engine.gradients import TrueRecords
+    from sfumato.core.facts.part import Part, Window
+    from sfumato.core.facts.table import Table
     from sfumato.core.ledger.chain import Entry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.core.questions.choices import AnyQuestion, Candidate
+
+    Counted = dict[tuple[Part | None, AnyQuestion], TrueCounts]
 
 Exact = TypeVar("Exact")
 Noisy = TypeVar("Noisy")
+Exacts = tuple[TrueCounts, ...]
 Asked = Iterable[tuple["Cost", str | None]]
 """What is asked under a charge: costs, each with the name of the part of the people that pays, if not all."""
 
@@ -51,9 +77,11 @@ class Bill:
 
     `digest` names the question, and `description` is what the ledger keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
-    of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it. With
-    `part_of`, a charge was made before that has paid for this one, too, and there are no costs. `window` is
-    that of the table: the periods that are read of it. `packed` gives the files that must be whole.
+    of what is read. What is asked under the charge is about `table`, of all its people or of one of the
+    disjoint `parts`; statements have none. `asked_by` is who asks, and `at_most` the most epsilon that they
+    would spend on it. With `part_of`, a charge was made before that has paid for this one, too, and there are
+    no costs. `window` is that of the table: the periods that are read of it. `packed` gives the files that
+    must be whole.
     """
 
     digest: str
@@ -67,6 +95,161 @@ class Bill:
     part_of: Entry | None = None
     window: Window | None = None
     packed: Callable[[], tuple[Path, ...]] = tuple
+    table: Table | None = None
+    parts: tuple[Part, ...] = ()
+
+
+class Reader(Protocol):
+    """What answers questions exactly, each individual held to the bounds that they state."""
+
+    def count(
+        self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The exact answer to every question, in their order."""
+
+    def read_records(
+        self, table: Table, columns: tuple[str, ...], *, progress: Callable[[str], None]
+    ) -> TrueRecords:
+        """The codes of all bounded records, for gradients of them."""
+
+
+class Records(Withheld):
+    """The exact counts of one table that asks need, and the noise on them; what is asked again is kept.
+
+    `parts` are the disjoint parts of the people that may be asked; `marginals` and `occupied` are counted in
+    one pass with the first of them that is asked. Several charges may share it.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        engine: Reader,
+        parts: tuple[Part, ...] = (),
+        marginals: tuple[tuple[str, ...], ...] = (),
+        occupied: tuple[tuple[str, ...], ...] = (),
+        progress: Callable[[str], None],
+    ) -> None:
+        self.table = table
+        self._engine = engine
+        self._show = progress
+        self._together: tuple[AnyQuestion, ...] = (*map(Marginal, marginals), *map(OccupiedCells, occupied))
+        # One object for every part, by which an engine knows what it keeps.
+        self._tables: dict[Part | None, Table] = {None: table}
+        self._tables |= {part: replace(table, part=part) for part in parts}
+        self._true_counts: Counted = {}
+        self._true_records: dict[tuple[Part | None, tuple[str, ...]], TrueRecords] = {}
+        self._true_sums: dict[tuple[Part | None, tuple[str, ...]], tuple[Queries, NDArray[np.int64]]] = {}
+        self._true_scores: dict[tuple[Part | None, Candidate], int] = {}
+
+    def read(self, asks: tuple[Ask, ...]) -> Counted:
+        """The exact counts that `asks` need, each of its part of the people.
+
+        Marginals are counted once, all of the plan in one pass.
+        """
+        counted = self._true_counts
+        for part in dict.fromkeys(map(find_part, asks)):
+            fresh = self._read_part(part, [ask for ask in asks if find_part(ask) == part])
+            counted = counted | fresh if fresh else counted
+        for ask in asks:  # a network asks again and again of the same records
+            if not isinstance(ask, Request) or ask.counted.tally != "gradients":
+                continue
+            key = find_part(ask), ask.columns
+            if key not in self._true_records:
+                table = self._tables[key[0]]
+                read = self._engine.read_records(table, ask.columns, progress=self._show)
+                self._true_records = {key: read}
+        if counted is not self._true_counts:
+            self._true_counts = {each: true for each, true in counted.items() if _is_asked_again(each[1])}
+        return counted
+
+    def _list_unscored(self, ask: Ask) -> tuple[AnyQuestion, ...]:
+        """What an engine counts for `ask`; candidates that competed before are known."""
+        if isinstance(ask, Choice) and self._true_scores:
+            known = self._true_scores
+            fresh = (each for each in ask.candidates if (ask.part, each) not in known)
+            return tuple(Marginal(each.columns) for each in fresh)
+        return _list_questions(ask)
+
+    def _read_part(self, part: Part | None, asks: list[Ask]) -> Counted:
+        known = self._true_counts
+        needed = [question for ask in asks for question in self._list_unscored(ask)]
+        if any((part, each) not in known for each in needed if each.stated.tally in ("cells", "occupied")):
+            needed += self._together
+        fresh = tuple(dict.fromkeys(each for each in needed if (part, each) not in known))
+        found = self._engine.count(self._tables[part], fresh, progress=self._show) if fresh else ()
+        return {(part, each): counts for each, counts in zip(fresh, found, strict=True)}
+
+    def draw(self, asks: tuple[Ask, ...], true_counts: Counted, noise: NoiseSource) -> tuple[Answer, ...]:
+        """Noisy answers to `asks`, which are charged and checked."""
+        self._show("adding noise")
+        answers: list[Answer] = []
+        for ask in asks:
+            if not isinstance(ask, Request):
+                answers.append(self._choose(ask, true_counts, noise))
+            elif isinstance(ask.counted, Gradients):
+                answers.append(self._sample(ask, ask.counted, noise))
+            else:
+                exact = true_counts[find_part(ask), _list_questions(ask)[0]]
+                noisy = add_noise(self.table, ask, exact, noise)
+                assert noisy.cells is not None or noisy.noisy_values.size == request_size(self.table, ask)
+                answers.append(noisy)
+        return tuple(answers)
+
+    def _sample(self, request: Request, question: Gradients, noise: NoiseSource) -> Measurement:
+        """The noisy sum over a sample, drawn anew: everybody with the same chance, whoever else is there."""
+        true_records = self._true_records[find_part(request), question.columns]
+        drawn = noise.poisson_sample(size=true_records.individuals, rate=question.sampling)
+        sums = TrueCounts(question.columns, true_records.sum_gradients(question, drawn))
+        return add_noise(self.table, request, sums, noise)
+
+    def _choose(self, choice: AnyChoice, true_counts: Counted, noise: NoiseSource) -> Chosen:
+        """The exponential mechanism; a choice scores its candidates and states the rate that these allow."""
+        if isinstance(choice, Choice):
+            scores = self._score(choice, true_counts)
+        else:
+            scores = choice.score(true_counts[None, choice].true_values)
+        drawn = noise.exponential_choice(np.array([scores], np.int64), rate=choice.rate(self.table))
+        return Chosen(choice=choice, index=int(drawn[0]))
+
+    def _score(self, choice: Choice, true_counts: Counted) -> list[int]:
+        """The scores of a choice; a candidate that competed before keeps the one it had."""
+        keys = [(choice.part, each) for each in choice.candidates]
+        if not any(key in self._true_scores for key in keys):
+            self._true_scores = {}  # a recipe that makes its candidates anew has done with the old ones
+        for part, each in keys:
+            if (part, each) not in self._true_scores:
+                self._true_scores[part, each] = each.score(self._sum(each, part, true_counts))
+        return [self._true_scores[key] for key in keys]
+
+    def _sum(self, candidate: Candidate, part: Part | None, true_counts: Counted) -> NDArray[np.int64]:
+        """The counts of a candidate, or their sums, which are kept because choices ask again and again."""
+        counts = true_counts[part, Marginal(candidate.columns)].true_values
+        if candidate.queries is None:
+            return counts
+        key = (part, candidate.columns)
+        known = self._true_sums.get(key)
+        if known is None or known[0] is not candidate.queries:
+            known = self._true_sums[key] = (candidate.queries, candidate.queries.apply(counts))
+        return known[1]
+
+
+def add_noise(table: Table, request: Request, true_counts: TrueCounts, noise: NoiseSource) -> Measurement:
+    """Returns the exact answer to `request` with noise by its law, or what of it reaches its threshold."""
+    values, cells = true_counts.true_values, true_counts.cells
+    if request.threshold is not None:
+        assert cells is not None
+        size = table.cells(request.columns)
+        cells, noisy = noise.add_sparse_noise(
+            cells, values, size=size, scale=request.scale, threshold=request.threshold
+        )
+        cells.flags.writeable = False
+    else:
+        if request.counted.tally == "cells" and request.queries is not None:
+            values = request.queries.apply(values)
+        noisy = noise.add_noise(values, kind=request.noise, scale=request.scale)
+    noisy.flags.writeable = False  # it is stored while the recipe has it in hand
+    return Measurement(request=request, noisy_values=noisy, grid=request_grid(table, request), cells=cells)
 
 
 class Charged:
@@ -94,7 +277,7 @@ class Charged:
 
             noise = system_noise
         self._noise: NoiseSource = noise
-        self._allowance = Allowance(bill.costs)
+        self._allowance = Allowance(bill.costs if bill.part_of is None else bill.part_of.costs)
 
     def pay(self, costs: Asked) -> None:
         """Takes what is asked from what was charged, and refuses what that does not pay for."""
@@ -102,6 +285,47 @@ class Charged:
             raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
         if not all(self._allowance.pay(cost, part=part) for cost, part in costs):
             raise ChargeKept("more is asked than was charged; no record was read for it. The charge is kept")
+
+    def admit(self, asks: tuple[Ask, ...]) -> None:
+        """Refuses all of `asks` unless they fit the table and are paid for, item by item; reads nothing.
+
+        Privacy: what an ask costs is derived here, by `ask_cost`, and never taken from whoever asks.
+        """
+        table = self._bill.table
+        if table is None:
+            raise LedgerError(f"charge {self.entry.sequence} is for no table that could be asked")
+        try:
+            check_asks(table, asks, parts=self._bill.parts)
+        except SfumatoError as error:
+            raise ChargeKept(f"{error}; no record was read for it. The charge is kept") from None
+        periods = all(isinstance(ask, Request) and ask.counted.tally == "arrivals" for ask in asks)
+        if self._bill.part_of is not None and not periods:
+            # Only the periods of a series are paid for with the first of them.
+            raise LedgerError(f"charge {self.entry.sequence} was made before, and pays for periods only")
+        self.pay(list_costs(table, asks))
+
+    def ask(self, asks: tuple[Ask, ...], records: Records) -> tuple[Answer, ...]:
+        """Returns the noisy answers to `asks`: the one way from exact counts to what anybody sees.
+
+        Privacy: nothing is read unless `admit` finds it paid for. `records` enforces the bounds that the
+        sensitivities state, and noise is drawn at the scales, and choices at the rates, that they cost.
+        """
+        if records.table is not self._bill.table:
+            raise LedgerError(f"charge {self.entry.sequence} is for another table")
+        self.admit(asks)
+        return self._read(lambda: records.read(asks), lambda exact, noise: records.draw(asks, exact, noise))
+
+    def ask_of(self, requests: tuple[Request, ...], read: Callable[[], Exacts]) -> tuple[Measurement, ...]:
+        """Returns the noisy answers to requests whose exact values `read` gives, within their bounds."""
+        table = self._bill.table
+        self.admit(requests)
+        assert table is not None
+
+        def draw(exact: Exacts, noise: NoiseSource) -> tuple[Measurement, ...]:
+            pairs = zip(requests, exact, strict=True)
+            return tuple(add_noise(table, request, each, noise) for request, each in pairs)
+
+        return self._read(read, draw)
 
     def measure(
         self, costs: Asked, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]
@@ -112,6 +336,9 @@ class Charged:
         enforces the bounds that its sensitivities state, and `draw` adds the noise that they cost.
         """
         self.pay(costs)
+        return self._read(read, draw)
+
+    def _read(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
         try:
             true_values = read()
             self._refuse_changed()
@@ -269,3 +496,21 @@ def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:
             "for less",
             left=bill.at_most,
         )
+
+
+def _is_asked_again(question: AnyQuestion) -> bool:
+    """Whether recipes ask again for the same exact counts; for others they ask once."""
+    if isinstance(question, Moments):
+        return question.link is None
+    return question.stated.tally in ("cells", "occupied", "individuals")
+
+
+def _list_questions(ask: Ask) -> tuple[AnyQuestion, ...]:
+    """What an engine counts for `ask`. Queries are applied to the counts of a marginal, which is kept."""
+    if isinstance(ask, Choice):
+        return tuple(Marginal(each.columns) for each in ask.candidates)
+    if not isinstance(ask, Request):
+        return (ask,)
+    if ask.counted.tally == "gradients":
+        return ()  # these are added up over the records themselves, which are read once
+    return (Marginal(ask.columns),) if ask.counted.tally == "cells" else (ask.counted,)

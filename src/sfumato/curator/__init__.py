@@ -557,6 +557,8 @@ class Curator:
             window=plan.table.window,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
             packed=lambda: self._engine.packed(plan.table),
+            table=plan.table,
+            parts=plan.parts,
         )
 
     def _answer(
@@ -606,10 +608,8 @@ class Curator:
         return replace(release, repeated=not parts.charged, resumed=parts.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
-        from sfumato.core.questions.choices import check_question
-
         for request in plan.requests:
-            check_question(plan.table, request.counted)
+            request.check(plan.table)
         counted = {name for columns in plan.marginals for name in columns}
         others = tuple((name,) for name in plan.columns if name not in counted)
         self._engine.check(plan.table, (*plan.marginals, *others))

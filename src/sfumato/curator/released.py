@@ -158,14 +158,14 @@ class Released:
         table, counted = self.plan.table, request.counted
         if request.part is not None or not _is_whole(request) or table.cells(request.columns) > _MOST_CELLS:
             return None
-        heads = isinstance(counted, IndividualCounts)
+        heads = counted.tally == "individuals"
         found = self._plan_marginal(request.columns, heads=heads)
         if found is None:
             return None
         plan, question = found
         grid = request_grid(table, request)
-        repeats = counted.rows // plan.groups if isinstance(counted, IndividualCounts) else 1
-        if isinstance(counted, IndividualCounts) and repeats * plan.groups != counted.rows:
+        repeats = counted.size(table) // plan.groups if heads else 1
+        if heads and repeats * plan.groups != counted.size(table):
             return None  # of some cells alone
         cost = ask_cost(table, request)
         cost = replace(cost, scale=cost.scale / grid, sensitivity=cost.sensitivity / grid)
@@ -289,7 +289,7 @@ def _is_whole(request: Request) -> bool:
         return bool(
             np.array_equal(counted.cells, np.repeat(np.arange(cells), repeats)) and (firsts == 1).all()
         )
-    return isinstance(counted, Marginal | CappedMarginal | ClippedMarginal) and counted.queries is None
+    return counted.tally in ("cells", "capped", "clipped") and counted.queries is None
 
 
 def _means_the_same(query: exp.Select, table: Table) -> bool:

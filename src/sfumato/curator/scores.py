@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import histogram_sensitivity
 from sfumato.core.door import Bill, answer_under_charge
+from sfumato.core.engine.base import TrueCounts
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import digest, format_exact, parse_positive
 from sfumato.core.facts.project import Project
@@ -27,12 +26,15 @@ from sfumato.core.facts.table import Table, table_spec
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.questions.choices import measure_distance
 from sfumato.core.questions.counts import Marginal
+from sfumato.core.questions.measurement import Request, ask_cost, request_sensitivity
+from sfumato.core.questions.question import Question, Stated
 from sfumato.metrics.pie import pie_chart
 from sfumato.metrics.released import code_released, open_release, split_epsilons
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.core.law import Norm
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.servers.project import Engine
 
@@ -70,8 +72,11 @@ class PublishedScore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """What is compared with what, and the noise: public facts."""
+class _Question(Question):
+    """What is compared with what, and how far one individual moves it: a question in public facts."""
+
+    stated: ClassVar = Stated(bounding="records", tally="scores", norms=("L1",), signed=True, sampled=False)
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     metric: str
     table: Table
@@ -79,36 +84,39 @@ class _Question:
     releases: tuple[tuple[float | None, NDArray[np.int64]], ...]
     epsilon: Fraction
 
-    @property
-    def grid(self) -> int:
-        return SCORE_GRID if self.metric == "pie-chart" else self.table.grid
+    def grid(self, table: Table) -> int:
+        """The denominator of a score."""
+        return SCORE_GRID if self.metric == "pie-chart" else table.grid
+
+    def size(self, table: Table) -> int:
+        """The number of answers: each release has a request of its own."""
+        return 1
+
+    def contribution(self, table: Table, norm: Norm) -> Fraction:
+        """How far one individual moves a score, in units of 1 / grid.
+
+        Privacy: with `truncate`, an individual has at most max_records records, so it is in at most that
+        many rows, and a row's score moves by at most 1. An L1 distance to a public table moves by at
+        most the L1 distance of the counts (docs/proofs/scores.md).
+        """
+        most = min(table.unit.max_records, self.rows) * SCORE_GRID
+        return Fraction(most if self.metric == "pie-chart" else table.contribution)
+
+    def check(self, table: Table) -> None:
+        """Raises an error if `table` has not its columns."""
+        table.cells(self.columns)
 
     @property
     def rows(self) -> int:
         return self.table.cells(self.columns[:-1]) if len(self.columns) > 1 else 1
 
     @property
-    def cost(self) -> Cost:
-        """The cost of one score: they share epsilon in equal parts.
-
-        Privacy: with `truncate`, an individual has at most max_records records, so it is in at most that
-        many rows, and a row's score moves by at most 1. An L1 distance to a public table moves by at
-        most the L1 distance of the counts (docs/proofs/scores.md).
-        """
-        unit = self.table.unit
-        most = min(unit.max_records, self.rows) * SCORE_GRID
-        bound = most if self.metric == "pie-chart" else self.table.contribution
-        sensitivity = histogram_sensitivity(
-            contribution=Fraction(bound), norm="L1", neighbours=unit.neighbours
-        )
-        return Cost(
-            kind="laplace",
-            scale=sensitivity * len(self.releases) / self.epsilon,
-            sensitivity=sensitivity,
-            norm="L1",
-            neighbours=unit.neighbours,
-            unit=unit.name,
-        )
+    def requests(self) -> tuple[Request, ...]:
+        """One request for the score of each release: they share epsilon in equal parts."""
+        probe = Request(name="score", counted=self, noise="laplace", scale=Fraction(1))
+        scale = request_sensitivity(self.table, probe) * len(self.releases) / self.epsilon
+        places = range(1, len(self.releases) + 1)
+        return tuple(replace(probe, name=f"score {place}", scale=scale) for place in places)
 
     def to_record(self) -> dict[str, Any]:
         return {
@@ -136,9 +144,10 @@ class _Question:
 
     def finish(self, noisy: NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
         """The scores with their intervals, for people."""
-        divisor = self.grid * (self.rows if self.metric == "pie-chart" else 1)
+        request, *_ = self.requests
+        divisor = self.grid(self.table) * (self.rows if self.metric == "pie-chart" else 1)
         top = 1.0 if self.metric == "pie-chart" else math.inf
-        half = math.log(20) * float(self.cost.scale)
+        half = math.log(20) * float(request.scale)
         return tuple(
             {
                 **({} if epsilon is None else {"epsilon": epsilon}),
@@ -172,11 +181,14 @@ def publish_score(
     question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)
     table = question.table
 
-    def read() -> NDArray[np.int64]:
+    def read() -> tuple[TrueCounts, ...]:
         (true_counts,) = engine.count(table, (Marginal(question.columns),), progress=progress)
-        return question.evaluate(true_counts.true_values)
+        return tuple(
+            TrueCounts(question.columns, each)
+            for each in np.split(question.evaluate(true_counts.true_values), len(requests))
+        )
 
-    costs = (question.cost,) * len(question.releases)
+    requests = question.requests
     with engine.snapshot(table):
         engine.check(table, (question.columns,))
         noisy, charged = answer_under_charge(
@@ -184,17 +196,16 @@ def publish_score(
                 digest=digest(question.to_record()),
                 description=question.to_record(),
                 tables=table.name,
-                costs=costs,
+                costs=tuple(ask_cost(table, each) for each in requests),
                 window=table.window,
                 version=lambda secret: engine.version(table, secret=secret),
                 packed=lambda: engine.packed(table),
+                table=table,
             ),
             ledger=open_ledger(),
             noise=noise,
-            measure=lambda charge: charge.measure(
-                [(cost, None) for cost in costs],
-                read,
-                lambda exact, source: source.add_noise(exact, kind="laplace", scale=question.cost.scale),
+            measure=lambda charge: np.concatenate(
+                [each.noisy_values for each in charge.ask_of(requests, read)]
             ),
             pack=lambda scores: json.dumps(scores.tolist()).encode(),
             unpack=lambda stored: np.array(json.loads(stored), np.int64),

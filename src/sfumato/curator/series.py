@@ -98,13 +98,10 @@ class Series:
                 return np.frombuffer(charge.answer, "<i8").astype(np.int64)
             self.charged = self.charged or not charge.resumed
             self.resumed = self.resumed or charge.resumed
-            noisy = charge.measure(
-                [(cost, None) for cost in bill.costs],
-                lambda: self._read(question, (*before, charge.entry.hash)),
-                lambda exact, noise: noise.add_noise(
-                    exact.true_values, kind=request.noise, scale=request.scale
-                ),
+            (measured,) = charge.ask_of(
+                (request,), lambda: (self._read(question, (*before, charge.entry.hash)),)
             )
+            noisy = measured.noisy_values
             charge.store(noisy.astype("<i8").tobytes())
             return noisy
 

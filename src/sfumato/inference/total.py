@@ -10,12 +10,11 @@ import numpy as np
 from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import Queries
-from sfumato.core.questions.gradients import Gradients
 from sfumato.core.questions.measurement import Answer, Measurement, Request
 from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.residuals import Residuals
-from sfumato.core.questions.series import RunningSums
+
+# How those are added up whose answers are numbers of records or individuals.
+_COUNTS = ("cells", "occupied", "capped", "clipped", "individuals")
 
 
 def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, float] | None:
@@ -38,7 +37,7 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
                 found.append((reach / measurement.grid, int(counts.sum(dtype=object)) / measurement.grid))
             continue
         weight = _weight_of_cells(request.queries)
-        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients | RunningSums):
+        if weight is None or request.counted.tally not in _COUNTS:
             continue
         if request.threshold is not None:
             width = _reach_of_passing(request, table.cells(request.columns))

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from itertools import combinations
 from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
 
 import numpy as np
@@ -25,9 +24,16 @@ from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label, Tuples
 from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import Table, table_spec
-from sfumato.core.questions.choices import CapChoice, Choice, NormChoice, check_question
-from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_size
+from sfumato.core.questions.choices import Choice
+from sfumato.core.questions.measurement import (
+    Answer,
+    Ask,
+    Request,
+    ask_cost,
+    check_asks,
+    list_costs,
+    request_size,
+)
 from sfumato.core.questions.residuals import Residuals
 
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
@@ -142,17 +148,12 @@ class Plan:
     stepwise: bool = False
     series: bool = False
 
-    def __post_init__(self) -> None:
-        for one, other in combinations(self.parts, 2):
-            if one.meets(other) or one.name == other.name:
-                raise RecipeError(f"parts {one.name!r} and {other.name!r} of a plan have people in common")
-
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """Every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
-        dense = (request for request in self.requests if isinstance(request.counted, Marginal))
+        dense = (request for request in self.requests if request.counted.tally == "cells")
         return tuple(dict.fromkeys(request.columns for request in dense))
 
     @property
@@ -195,7 +196,9 @@ class Plan:
         spec = table_spec(self.table, self.columns)
         kept = ("recipe", "table", "period", "by", "late")
         asked = {key: value for key, value in request.to_record().items() if key != "series"}
-        facts = {key: value for key, value in request.counted.facts()["series"].items() if key != "periods"}
+        facts = {
+            key: value for key, value in request.counted.to_record()["series"].items() if key != "periods"
+        }
         return {
             "recipe": {key: value for key, value in self.recipe.to_record().items() if key in kept},
             "table": {self.table.name: {key: spec[key] for key in spec if key not in _READING}},
@@ -276,9 +279,8 @@ class _Asked:
         """Refuses the whole batch, from public facts alone."""
         if not isinstance(batch, tuple) or not batch:
             self._refuse("yielded no questions")
+        check_asks(self.plan.table, batch, parts=self.plan.parts)
         for ask in batch:
-            if not isinstance(ask, (Request, Choice, NormChoice, CapChoice)):
-                self._refuse("asked something that is neither a request nor a choice")
             if ask.name in self.names:
                 self._refuse(f"asked {ask.name!r} twice; every question needs a name of its own")
             self.names.add(ask.name)
@@ -291,12 +293,9 @@ class _Asked:
 
     def _check_columns(self, ask: Ask) -> None:
         plan = self.plan
-        part = find_part(ask)
-        if part is not None and part not in plan.parts:
-            self._refuse(f"asked {ask.name!r} of people who are no part of its plan")
         if isinstance(ask, Choice):
             known = {each.columns for each in ask.candidates} <= self.marginals
-        elif isinstance(ask, Request) and isinstance(ask.counted, Marginal):
+        elif isinstance(ask, Request) and ask.counted.tally == "cells":
             known = ask.columns in self.marginals
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
@@ -304,24 +303,9 @@ class _Asked:
             known = set(_columns_of(ask)) <= set(plan.columns)
         if not known:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
-        if isinstance(ask, CapChoice) and not ask.caps[0] < ask.caps[-1] <= plan.table.unit.max_records:
-            self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
-        if not isinstance(ask, Choice):
-            check_question(plan.table, ask.counted if isinstance(ask, Request) else ask)
 
     def _refuse(self, reason: str) -> NoReturn:
         raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
-
-
-def list_costs(table: Table, asks: Iterable[Ask]) -> list[tuple[Cost, str | None]]:
-    """What each of `asks` costs, and the name of the part of the people that pays for it."""
-    parts = ((ask, find_part(ask)) for ask in asks)
-    return [(ask_cost(table, ask), None if part is None else part.name) for ask, part in parts]
-
-
-def find_part(ask: Ask) -> Part | None:
-    """The part of the people that `ask` is asked of; None if it is all of them."""
-    return ask.part if isinstance(ask, Request | Choice) else None
 
 
 def _columns_of(ask: Ask) -> tuple[str, ...]:

@@ -20,13 +20,9 @@ from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
 from sfumato.core.exact import format_exact, parse_delta, round_up
 from sfumato.core.facts.table import Table, parse_table
 from sfumato.core.ledger.chain import Entry
-from sfumato.core.questions.gradients import Gradients
-from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.series import RunningSums
+from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, find_part
 from sfumato.inference.total import note_total, total_in_records
-from sfumato.recipes.base import Plan, find_part, parse_epsilons
+from sfumato.recipes.base import Plan, parse_epsilons
 from sfumato.recipes.files import parse_record
 
 FORMAT = "sfumato certificate 1"
@@ -106,10 +102,10 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        sized = isinstance(ask.counted, Moments | Outcomes | Gradients | RunningSums)
+        sized = ask.counted.tally in ("streamed", "gradients", "arrivals")
         cells = ask.counted.size(table) if sized else table.cells(ask.columns)
         facts: dict[str, Any] = {"columns": list(ask.columns), "cells": cells}
-        for key, fact in ask.counted.facts().items():
+        for key, fact in ask.counted.to_record().items():
             facts[_FACTS.get(key, key)] = _text(fact) if isinstance(fact, Fraction) else fact
         if ask.threshold is not None:
             facts["threshold"] = ask.threshold

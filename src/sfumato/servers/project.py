@@ -21,7 +21,7 @@ from sfumato.statements.engine import StatementEngine
 
 if TYPE_CHECKING:
     from sfumato.core.engine.base import Fetched, TrueCounts
-    from sfumato.core.questions.choices import Question
+    from sfumato.core.questions.choices import AnyQuestion
     from sfumato.servers.engine import ServerEngine
     from sfumato.servers.push.plan import PushedPlan
     from sfumato.sql.plan import QueryPlan
@@ -157,7 +157,7 @@ class ProjectEngine:
         (server or self.here).check(table, marginals)
 
     def count(
-        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
+        self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         """Returns the exact answer to every question, counted where the table is."""
         return (self._servers.find(table) or self.here).count(table, questions, progress=progress)

@@ -65,8 +65,8 @@ class Noise:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of noise that is added."""
-        return self.shape.deviation(float(self.scale))
+        """The standard deviation of noise that is added: of the continuous law, which never vanishes."""
+        return float(self.scale) * math.sqrt(self.shape.variance)
 
     @property
     def shape(self) -> Shape:

@@ -13,7 +13,14 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.law import MAX_SCALE
 from sfumato.core.questions.choices import CapChoice
-from sfumato.core.questions.counts import CappedMarginal, ClippedMarginal, Marginal, OccupiedCells, Queries
+from sfumato.core.questions.counts import (
+    CappedMarginal,
+    ClippedMarginal,
+    Marginal,
+    OccupiedCells,
+    Queries,
+    find_sensitivity,
+)
 from sfumato.core.questions.measurement import (
     Request,
     ask_cost,
@@ -121,10 +128,10 @@ def test_a_bound_on_records_is_at_least_one(bound):
 def test_no_bound_in_l1_is_stated_where_only_l2_is_bounded():
     table = describe()
     with pytest.raises(RecipeError, match="L2 only"):
-        ClippedMarginal(("c",), Fraction(1)).contribution(table, "L1")
+        find_sensitivity(table, ClippedMarginal(("c",), Fraction(1)), norm="L1")
     halves = Queries(cells=10, grid=2, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))
     with pytest.raises(RecipeError, match="L2 only"):
-        Marginal(("c",), halves).contribution(table, "L1")
+        find_sensitivity(table, Marginal(("c",), halves), norm="L1")
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])

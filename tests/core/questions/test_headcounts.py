@@ -45,13 +45,13 @@ def test_numbers_beyond_64_bits_are_refused():
 
 def test_the_record_tells_every_question_and_the_bound():
     records = [
-        make().facts()["heads"],
-        make(max_cells=3).facts()["heads"],
-        make(cells=(4, 4, 8)).facts()["heads"],
-        make(times=(1, 3, 1)).facts()["heads"],
-        make(cells=(4, 4), times=(1, 2)).facts()["heads"],
+        make().to_record()["heads"],
+        make(max_cells=3).to_record()["heads"],
+        make(cells=(4, 4, 8)).to_record()["heads"],
+        make(times=(1, 3, 1)).to_record()["heads"],
+        make(cells=(4, 4), times=(1, 2)).to_record()["heads"],
     ]
-    assert records[0] == make(dtype=np.uint16).facts()["heads"]
+    assert records[0] == make(dtype=np.uint16).to_record()["heads"]
     assert len({tuple(record.values()) for record in records}) == len(records)
 
 

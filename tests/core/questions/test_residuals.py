@@ -7,7 +7,6 @@ import pytest
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import check_question
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.residuals import Link, Residuals, Term
@@ -98,13 +97,13 @@ def test_a_term_has_one_column_or_two():
 )
 def test_tables_of_another_size_are_refused(options):
     with pytest.raises(RecipeError):
-        check_question(describe(), ask(**options))
+        ask(**options).check(describe())
 
 
 def test_the_model_is_told_by_its_digest():
-    one = ask(terms=(Term(columns=("a",), scores=np.arange(4)),)).facts()["residuals"]
-    two = ask(terms=(Term(columns=("a",), scores=np.array([0, 1, 2, 4])),)).facts()["residuals"]
-    link = ask(link=Link(low=0, values=np.arange(9))).facts()["residuals"]
+    one = ask(terms=(Term(columns=("a",), scores=np.arange(4)),)).to_record()["residuals"]
+    two = ask(terms=(Term(columns=("a",), scores=np.array([0, 1, 2, 4])),)).to_record()["residuals"]
+    link = ask(link=Link(low=0, values=np.arange(9))).to_record()["residuals"]
     assert len({each["sha256"] for each in (one, two, link)}) == 3
     assert one["clip"] == 40
     assert one["terms"] == 1

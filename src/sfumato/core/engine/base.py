@@ -8,23 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.domain import IntegerRange, Tuples, Values
 from sfumato.core.facts.table import Table, cap_records
-from sfumato.core.questions.choices import CapChoice, NormChoice, Question, check_question
-from sfumato.core.questions.counts import (
-    CappedMarginal,
-    ClippedMarginal,
-    IndividualCounts,
-    Marginal,
-    OccupiedCells,
-)
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
+from sfumato.core.questions.question import Tally
 from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
@@ -36,6 +27,16 @@ if TYPE_CHECKING:
 
     from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import PublicTable
+    from sfumato.core.questions.choices import AnyQuestion, CapChoice, NormChoice
+    from sfumato.core.questions.counts import (
+        CappedMarginal,
+        ClippedMarginal,
+        IndividualCounts,
+        Marginal,
+        OccupiedCells,
+    )
+    from sfumato.core.questions.moments import Moments
+    from sfumato.core.questions.outcomes import Outcomes
 
 
 LARGEST_MARGINAL = 2**27
@@ -69,7 +70,7 @@ class CountingEngine(ABC):
     """Reads records where they are and hands out exact counts with enforced bounds."""
 
     def count(
-        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
+        self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         """The exact answer to every question, in their order, each individual bounded as the question states.
 
@@ -77,64 +78,64 @@ class CountingEngine(ABC):
         individuals within each norm, then that of all; of a choice of a bound, the number of records that
         each bound cuts off.
         """
+        asked: dict[str, list[Any]] = {tally: [] for tally in get_args(Tally)}
         for question in questions:
-            check_question(table, question)
+            question.check(table)
             check_part(table, question)
-            if isinstance(question, ClippedMarginal | NormChoice):
+            if question.stated.bounding == "norm":
                 refuse_large_marginals(table, (question.columns,))
-        found = self._count_marginals(table, questions, progress)
-        clipped = tuple(each for each in questions if isinstance(each, ClippedMarginal))
-        if clipped:
-            found |= zip(map(id, clipped), self._count_clipped(table, clipped, progress), strict=True)
-        moments = tuple(each for each in questions if isinstance(each, Moments | Outcomes))
-        for columns in dict.fromkeys(each.columns for each in moments):
-            asked = tuple(each for each in moments if each.columns == columns)
-            found |= zip(map(id, asked), self._add_moments(table, asked, progress), strict=True)
-        found |= self._count_capped(table, questions, progress)
-        for each in questions:
-            if isinstance(each, IndividualCounts):
-                found[id(each)] = self._count_individuals(table, each, progress)
-            elif isinstance(each, NormChoice):
-                found[id(each)] = self._count_within(table, each, progress)
-            elif isinstance(each, CapChoice):
-                found[id(each)] = self._count_lost(table, each, progress)
-            elif isinstance(each, Residuals):
-                found[id(each)] = self._sum_residuals(table, each, progress)
-        return tuple(found[id(each)] for each in questions)
+            asked[question.stated.tally].append(question)
+        found = self._count_marginals(table, asked["cells"], asked["occupied"], progress)
+        if asked["clipped"]:
+            clipped = tuple(asked["clipped"])
+            found |= zip(clipped, self._count_clipped(table, clipped, progress), strict=True)
+        for columns in dict.fromkeys(each.columns for each in asked["streamed"]):
+            together = tuple(each for each in asked["streamed"] if each.columns == columns)
+            found |= zip(together, self._add_moments(table, together, progress), strict=True)
+        found |= self._count_capped(table, asked["capped"], progress)
+        apart: dict[str, Callable[..., TrueCounts]] = {
+            "individuals": self._count_individuals,
+            "within": self._count_within,
+            "lost": self._count_lost,
+            "residuals": self._sum_residuals,
+        }
+        for tally, count in apart.items():
+            found |= {each: count(table, each, progress) for each in asked[tally]}
+        return tuple(found[each] for each in questions)
 
     def _count_marginals(
-        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
-    ) -> dict[int, TrueCounts]:
-        plain = tuple(each for each in questions if isinstance(each, Marginal))
-        sparse = tuple(each for each in questions if isinstance(each, OccupiedCells))
+        self,
+        table: Table,
+        plain: list[Marginal],
+        sparse: list[OccupiedCells],
+        progress: Callable[[str], None],
+    ) -> dict[AnyQuestion, TrueCounts]:
         if not plain and not sparse:
             return {}
-        marginals, occupied = (
-            tuple(dict.fromkeys(each.columns for each in kind)) for kind in (plain, sparse)
-        )
+        marginals = tuple(dict.fromkeys(each.columns for each in plain))
+        occupied = tuple(dict.fromkeys(each.columns for each in sparse))
         counts = self._count_cells(table, marginals, occupied, progress)
         dense = dict(zip(marginals, counts, strict=False))
         with_records = dict(zip(occupied, counts[len(marginals) :], strict=True))
-        found = {id(each): with_records[each.columns] for each in sparse}
+        found: dict[AnyQuestion, TrueCounts] = {each: with_records[each.columns] for each in sparse}
         for each in plain:
             counted = dense[each.columns]
             if each.queries is not None:
                 counted = TrueCounts(each.columns, each.queries.apply(counted.true_values))
-            found[id(each)] = counted
+            found[each] = counted
         return found
 
     def _count_capped(
-        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
-    ) -> dict[int, TrueCounts]:
+        self, table: Table, capped: list[CappedMarginal], progress: Callable[[str], None]
+    ) -> dict[AnyQuestion, TrueCounts]:
         """Marginals under bounds of their own; of those that differ in their sums only, the cells once."""
-        capped = tuple(each for each in questions if isinstance(each, CappedMarginal))
-        found: dict[int, TrueCounts] = {}
+        found: dict[AnyQuestion, TrueCounts] = {}
         for columns, most in dict.fromkeys((each.columns, each.max_records) for each in capped):
             (counted,) = self._count_cells(cap_records(table, most), (columns,), (), progress)
             for each in capped:
                 if (each.columns, each.max_records) == (columns, most):
                     sums = None if each.queries is None else each.queries.apply(counted.true_values)
-                    found[id(each)] = counted if sums is None else TrueCounts(columns, sums)
+                    found[each] = counted if sums is None else TrueCounts(columns, sums)
         return found
 
     @abstractmethod
@@ -354,7 +355,7 @@ def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) ->
             )
 
 
-def check_part(table: Table, question: Question) -> None:
+def check_part(table: Table, question: AnyQuestion) -> None:
     """Raises an error if `question` cannot be asked of the part of `table` that is to be asked.
 
     Privacy: who is in a part may not depend on what is asked (docs/proofs/parallel.md).
@@ -362,7 +363,7 @@ def check_part(table: Table, question: Question) -> None:
     part = table.part
     if part is None:
         return
-    if isinstance(question, ClippedMarginal | IndividualCounts | NormChoice | CapChoice):
+    if question.stated.bounding in ("norm", "cells", "cap"):
         raise RecipeError(f"part {part.name!r}: norms and counts of individuals are not asked of a part")
     columns = question.known if isinstance(question, Residuals) else question.columns
     # Records that are equal in the columns of the digest must be equal in all that is asked.

@@ -10,28 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.errors import RecipeError, SchemaError
+from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
-from sfumato.core.questions.counts import (
-    MOST_CELLS,
-    CappedMarginal,
-    ClippedMarginal,
-    Counted,
-    IndividualCounts,
-    Marginal,
-    Queries,
-    find_sensitivity,
-)
-from sfumato.core.questions.gradients import Gradients
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.residuals import Residuals
-from sfumato.core.questions.series import RunningSums
+from sfumato.core.questions.counts import Marginal, Queries, find_sensitivity, refuse_no_norm
+from sfumato.core.questions.question import BOTH, Question, Stated
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part
@@ -114,6 +101,11 @@ class Choice:
         """The scores of the candidates, from their exact counts or sums."""
         return [each.score(counts) for each, counts in zip(self.candidates, true_values, strict=True)]
 
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if a candidate does not fit `table`."""
+        for each in self.candidates:
+            table.cells(each.columns)
+
     def to_record(self) -> dict[str, Any]:
         """The choice as a plain record, without its estimates."""
         return {
@@ -133,6 +125,8 @@ class NormChoice:
     Privacy: with quantile = a / b, a norm scores -|(b - a) * (individuals within) - a * (the others)|,
     which one individual moves by at most max(a, b - a), or b if it is replaced (docs/proofs/choice.md).
     """
+
+    stated: ClassVar[Stated] = Stated(bounding="norm", tally="within", norms=BOTH, signed=True, sampled=False)
 
     name: str
     columns: tuple[str, ...]
@@ -168,6 +162,11 @@ class NormChoice:
         assert len(within) == len(self.norms)
         return [_clamp(-abs(b * each - a * everybody)) for each in within]
 
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if it does not fit `table`."""
+        refuse_no_norm(table)
+        table.cells(self.columns)
+
     def to_record(self) -> dict[str, Any]:
         """The choice as a plain record."""
         return {
@@ -190,6 +189,8 @@ class CapChoice:
     Privacy: one individual, added, removed or replaced, moves the number of records that any bound cuts
     off by at most max_records less the smallest bound (docs/proofs/capped-counts.md).
     """
+
+    stated: ClassVar[Stated] = Stated(bounding="cap", tally="lost", norms=BOTH, signed=True, sampled=False)
 
     name: str
     columns: tuple[str, ...]
@@ -218,6 +219,16 @@ class CapChoice:
         pairs = zip(true_lost.tolist(), self.penalties, strict=True)
         return [_clamp(-lost - penalty) for lost, penalty in pairs]
 
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if it does not fit `table`."""
+        table.cells(self.columns)
+        if table.unit.column is None:
+            raise RecipeError(
+                f"choice {self.name!r}: every row is an individual, so there is no bound to choose"
+            )
+        if not self.caps[0] < self.caps[-1] <= table.unit.max_records:
+            raise RecipeError(f"asked {self.name!r} among bounds beyond max_records")
+
     def to_record(self) -> dict[str, Any]:
         """The choice as a plain record."""
         return {
@@ -243,35 +254,8 @@ class Chosen:
 
 
 AnyChoice = Choice | NormChoice | CapChoice
-Question = Counted | NormChoice | CapChoice
+AnyQuestion = Question | NormChoice | CapChoice
 """What an engine answers exactly; a choice among marginals needs the counts of these."""
-
-
-def check_question(table: Table, question: Question) -> None:
-    """Raises an error about public facts if `question` does not fit `table`; costs and reads nothing."""
-    shown, cells = " x ".join(question.columns), table.cells(question.columns)
-    if table.unit.column is None and isinstance(question, ClippedMarginal | NormChoice):
-        raise SchemaError(
-            f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
-            "norm; name a unit column, or leave the norm out"
-        )
-    if table.unit.column is None and isinstance(question, CapChoice):
-        raise RecipeError(
-            f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
-        )
-    if isinstance(question, Residuals | Outcomes | Gradients | RunningSums):
-        question.check(table)
-    if isinstance(question, Moments):
-        sizes = [table.column(name).size for name in question.columns]
-        if [each.shape[0] for each in question.scores] != sizes:
-            raise RecipeError(f"{shown}: moments need a row of features for every code of a column")
-    kinds = Marginal | CappedMarginal | ClippedMarginal | Residuals
-    queries = question.queries if isinstance(question, kinds) else None
-    if queries is not None and queries.cells != cells:
-        raise RecipeError(f"queries are over {queries.cells:,} cells, and {shown} has {cells:,}")
-    # Cells that do not fit into 64 bits would fail for the records that reach them.
-    if isinstance(question, IndividualCounts) and (question.cells[-1] >= cells or cells > MOST_CELLS):
-        raise RecipeError(f"{shown}: asks for individuals in cells that these columns do not have")
 
 
 def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:

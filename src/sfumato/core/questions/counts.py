@@ -11,21 +11,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.cost.cost import sqrt_up
 from sfumato.core.cost.curves import histogram_sensitivity
-from sfumato.core.errors import RecipeError
+from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.exact import parse_positive
 from sfumato.core.law import Norm
-from sfumato.core.questions.gradients import Gradients
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.residuals import Residuals
-from sfumato.core.questions.series import RunningSums
+from sfumato.core.questions.question import BOTH, L2, Question, Stated, check_cells, count_answers
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -38,13 +34,16 @@ MOST_CELLS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Marginal:
+class Marginal(Question):
     """The number of bounded records in every cell of `columns`, or with `queries` sums over these cells.
 
     Privacy: one individual adds at most `table.contribution` to the cells, in both norms, since all of it
     may fall into one cell; and no more to the answers of queries, whose columns have an L2 norm of at most
     1. In L1 that holds for sums of different cells. Proof: docs/proofs/bounds.md.
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="cells", norms=BOTH, signed=False, sampled=False)
+    size, check = count_answers, check_cells
 
     columns: tuple[str, ...]
     queries: Queries | None = None
@@ -56,28 +55,26 @@ class Marginal:
         """The denominator of the answers: they are whole multiples of 1 / grid."""
         return table.grid * _grid(self.queries)
 
-    def size(self, table: Table) -> int:
-        """The number of answers."""
-        return table.cells(self.columns) if self.queries is None else self.queries.rows
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1" and self.queries is not None and not self.queries.is_partition:
-            raise RecipeError("queries other than sums of different cells are bounded in L2 only")
         return Fraction(table.contribution * _grid(self.queries))
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns; queries by their number and their digest."""
         return {} if self.queries is None else {"queries": self.queries.to_record()}
 
 
 @dataclass(frozen=True, slots=True)
-class OccupiedCells:
+class OccupiedCells(Question):
     """The number of bounded records in the cells of `columns` that have any, of up to 2^63 cells.
 
     Privacy: as a marginal. Which cells have records is as private as their numbers, so that every cell gets
     noise, and only those at or above a threshold are released (docs/proofs/field-groups.md).
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="occupied", norms=BOTH, signed=False, sampled=False)
+    size, check = count_answers, check_cells
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
 
@@ -88,21 +85,17 @@ class OccupiedCells:
         """The denominator of the answers."""
         return table.grid
 
-    def size(self, table: Table) -> int:
-        """The number of cells, with records or without."""
-        return table.cells(self.columns)
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
         return Fraction(table.contribution)
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
-class CappedMarginal:
+class CappedMarginal(Question):
     """A marginal in which each individual counts with at most `max_records`, fewer than its table allows.
 
     With `queries`, which must be plain sums of different cells, it is these that are answered.
@@ -110,6 +103,9 @@ class CappedMarginal:
     Privacy: one individual adds at most so many records, in both norms, and no more to sums of different
     cells (docs/proofs/capped-counts.md).
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="capped", norms=BOTH, signed=False, sampled=False)
+    size, check = count_answers, check_cells
 
     columns: tuple[str, ...]
     max_records: int
@@ -126,27 +122,26 @@ class CappedMarginal:
         """The denominator of the answers."""
         return table.grid
 
-    def size(self, table: Table) -> int:
-        """The number of answers."""
-        return table.cells(self.columns) if self.queries is None else self.queries.rows
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
         return Fraction(min(self.max_records * table.grid, table.contribution))
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
         queries = {} if self.queries is None else {"queries": self.queries.to_record()}
         return {**queries, "records": self.max_records}
 
 
 @dataclass(frozen=True, slots=True)
-class ClippedMarginal:
+class ClippedMarginal(Question):
     """A marginal in which each individual's contribution is scaled down to an L2 `norm`, in records.
 
     Privacy: the norm is enforced on the answers themselves (docs/proofs/contribution-norms.md), so that it
     bounds them in L2, and nothing bounds them in L1.
     """
+
+    stated: ClassVar = Stated(bounding="norm", tally="clipped", norms=L2, signed=False, sampled=False)
+    size = count_answers
 
     columns: tuple[str, ...]
     norm: Fraction
@@ -160,24 +155,23 @@ class ClippedMarginal:
         """The denominator of the answers."""
         return NORM_GRID * _grid(self.queries)
 
-    def size(self, table: Table) -> int:
-        """The number of answers."""
-        return table.cells(self.columns) if self.queries is None else self.queries.rows
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1":
-            raise RecipeError("a norm bounds an individual in L2 only")
         return self.norm * self.grid(table)
 
-    def facts(self) -> dict[str, Any]:
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if it does not fit `table`."""
+        refuse_no_norm(table)
+        check_cells(self, table)
+
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
         queries = {} if self.queries is None else {"queries": self.queries.to_record()}
         return {**queries, "norm": self.norm}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class IndividualCounts:
+class IndividualCounts(Question):
     """How many individuals have `times` records in `cell`, for each pair of these.
 
     An individual with n records in a cell is counted by the pair with the largest `times` up to n, if there
@@ -191,6 +185,9 @@ class IndividualCounts:
     >>> IndividualCounts(columns=("ward",), max_cells=2, cells=cells, times=times).rows
     3
     """
+
+    stated: ClassVar = Stated(bounding="cells", tally="individuals", norms=BOTH, signed=False, sampled=False)
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
     max_cells: int
@@ -238,24 +235,18 @@ class IndividualCounts:
         cells = Fraction(self.max_cells)
         return cells if norm == "L1" else sqrt_up(cells)
 
-    def facts(self) -> dict[str, Any]:
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if it does not fit `table`."""
+        # Cells that do not fit into 64 bits would fail for the records that reach them.
+        cells = table.cells(self.columns)
+        if self.cells[-1] >= cells or cells > MOST_CELLS:
+            shown = " x ".join(self.columns)
+            raise RecipeError(f"{shown}: asks for individuals in cells that these columns do not have")
+
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: the number of pairs, their bound and their digest."""
         digest = _digest(self.cells, self.times)
         return {"heads": {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}}
-
-
-Counted = (
-    Marginal
-    | OccupiedCells
-    | CappedMarginal
-    | ClippedMarginal
-    | IndividualCounts
-    | Moments
-    | Outcomes
-    | Residuals
-    | Gradients
-    | RunningSums
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -347,23 +338,37 @@ def _repeats(starts: NDArray[np.int64], members: NDArray[np.integer[Any]], cells
     return bool((keys[1:] == keys[:-1]).any())
 
 
-def find_sensitivity(table: Table, counted: Counted, *, norm: Norm) -> Fraction:
+def list_norms(question: Question) -> tuple[Norm, ...]:
+    """The norms in which a question is bounded: one of sums in L1 only if they are of different cells."""
+    sums = question.queries is None or question.queries.is_partition
+    return question.stated.norms if sums else L2
+
+
+def find_sensitivity(table: Table, question: Question, *, norm: Norm) -> Fraction:
     """The most that the exact answers of neighbouring tables differ, in units of 1 / grid.
 
     One individual more moves them by its contribution; one in place of another by twice that in L1, and in L2
     by less, unless weights of queries or what is added up may be negative, so that the two may be opposite to
     each other.
     """
-    queries = counted.queries if isinstance(counted, Marginal | ClippedMarginal | Outcomes) else None
-    signed = isinstance(counted, Moments | Residuals | Gradients) or (
-        queries is not None and queries.is_signed
-    )
+    if norm not in list_norms(question):
+        raise RecipeError("this question, or its queries, are bounded in L2 only")
+    queries = question.queries
     return histogram_sensitivity(
-        contribution=counted.contribution(table, norm),
+        contribution=question.contribution(table, norm),
         norm=norm,
         neighbours=table.unit.neighbours,
-        signed=signed,
+        signed=question.stated.signed or (queries is not None and queries.is_signed),
     )
+
+
+def refuse_no_norm(table: Table) -> None:
+    """Raises an error if the individuals of `table` have no norm to be held to."""
+    if table.unit.column is None:
+        raise SchemaError(
+            f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
+            "norm; name a unit column, or leave the norm out"
+        )
 
 
 def _check_columns(columns: tuple[str, ...]) -> None:

@@ -10,13 +10,14 @@ import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
+from sfumato.core.questions.question import L2, Question, Stated
 from sfumato.core.questions.residuals import freeze
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gradients:
+class Gradients(Question):
     """The sum over individuals drawn of their gradients at `weights`, each held to the norm GRADIENT_GRID.
 
     `columns` are the inputs and, last, the target. A code of an input sets the input number `places` has for
@@ -75,6 +76,9 @@ class Gradients:
     Privacy: one individual adds nothing if it is not drawn, and a vector of at most GRADIENT_GRID in L2 if it
     is, whatever its records are; proof in docs/proofs/network.md.
     """
+
+    stated: ClassVar = Stated(bounding="gradient", tally="gradients", norms=L2, signed=True, sampled=True)
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
     places: tuple[NDArray[np.int64], ...]
@@ -124,8 +128,6 @@ class Gradients:
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1":
-            raise RecipeError("gradients are bounded in L2 only")
         return Fraction(GRADIENT_GRID)
 
     def check(self, table: Table) -> None:
@@ -136,7 +138,7 @@ class Gradients:
         if self.sampling < 1 and table.unit.neighbours != "add-remove":
             raise RecipeError("what sampling gains is proved where an individual is added or removed")
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: the network's size, and the digest of its numbers."""
         content = hashlib.sha256(repr((self.layers.sizes, self.classes)).encode())
         for array in (*self.places, *self.values, self.targets, self.weights):

@@ -7,8 +7,10 @@ description alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,20 +21,8 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
 from sfumato.core.law import MAX_SCALE, SPARSE_KIND, Kind, Law
 from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
-from sfumato.core.questions.counts import (
-    CappedMarginal,
-    ClippedMarginal,
-    Counted,
-    Marginal,
-    OccupiedCells,
-    Queries,
-    find_sensitivity,
-)
-from sfumato.core.questions.gradients import Gradients
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.residuals import Residuals
-from sfumato.core.questions.series import RunningSums
+from sfumato.core.questions.counts import Queries, find_sensitivity, list_norms
+from sfumato.core.questions.question import Question
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part
@@ -53,7 +43,7 @@ class Request:
     """
 
     name: str
-    counted: Counted
+    counted: Question
     noise: Kind
     scale: Fraction
     threshold: int | None = None
@@ -64,17 +54,12 @@ class Request:
             raise RecipeError(
                 f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
             )
-        queries = self.queries
-        # Sums of different cells move by no more than the cells, in L1 too.
-        sums = not isinstance(self.counted, ClippedMarginal | Moments | Gradients | RunningSums) and (
-            queries is None or queries.is_partition
-        )
-        if not sums and self.law.norm != "L2":
+        if self.law.norm not in list_norms(self.counted):
             raise RecipeError(
                 f"request {self.name!r}: norms, moments, gradients, series, and queries other than sums of "
                 "different cells, are bounded in L2, so their noise is gaussian"
             )
-        if isinstance(self.counted, OccupiedCells) != (self.threshold is not None):
+        if (self.counted.tally == "occupied") != (self.threshold is not None):
             raise RecipeError(
                 f"request {self.name!r}: a threshold goes with occupied cells, and only with these"
             )
@@ -104,9 +89,7 @@ class Request:
     @property
     def queries(self) -> Queries | None:
         """The queries over the cells, if it is not the cells that are answered."""
-        counted = self.counted
-        kinds = Marginal | CappedMarginal | ClippedMarginal | Outcomes | Residuals
-        return counted.queries if isinstance(counted, kinds) else None
+        return self.counted.queries
 
     @property
     def passing(self) -> float:
@@ -121,6 +104,10 @@ class Request:
         """The standard deviation of the noise, in units of 1 / grid."""
         return self.law.deviation
 
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if what is counted does not fit `table`."""
+        self.counted.check(table)
+
     def to_record(self) -> dict[str, Any]:
         """The request as a plain record."""
         record: dict[str, Any] = {
@@ -128,7 +115,7 @@ class Request:
             "columns": list(self.columns),
             "noise": self.noise,
             "scale": self.scale,
-            **self.counted.facts(),
+            **self.counted.to_record(),
         }
         if self.part is not None:
             record["part"] = self.part.name
@@ -155,6 +142,11 @@ class Measurement:
 
 Ask = Request | AnyChoice
 Answer = Measurement | Chosen
+
+
+def find_part(ask: Ask) -> Part | None:
+    """The part of the people that `ask` is asked of; None if it is all of them."""
+    return ask.part if isinstance(ask, Request | Choice) else None
 
 
 def take_part(ask: Ask, part: Part, *, label: str = "") -> Ask:
@@ -191,6 +183,29 @@ def ask_cost(table: Table, ask: Ask) -> Cost:
     whom: dict[str, Any] = {"neighbours": table.unit.neighbours, "unit": table.unit.name}
     if not isinstance(ask, Request):
         return Cost(kind="exponential", scale=ask.epsilon, **whom)
-    sampling = ask.counted.sampling if isinstance(ask.counted, Gradients) else Fraction(1)
+    sampling = ask.counted.sampling if ask.counted.stated.sampled else Fraction(1)  # type: ignore[attr-defined]
     kind, sensitivity = ask.noise if sampling == 1 else "sampled", request_sensitivity(table, ask)
     return Cost(kind=kind, scale=ask.scale, sensitivity=sensitivity, sampling=sampling, **whom)
+
+
+def list_costs(table: Table, asks: Iterable[Ask]) -> list[tuple[Cost, str | None]]:
+    """What each of `asks` costs, and the name of the part of the people that pays for it."""
+    parts = ((ask, find_part(ask)) for ask in asks)
+    return [(ask_cost(table, ask), None if part is None else part.name) for ask, part in parts]
+
+
+def check_asks(table: Table, asks: Iterable[object], *, parts: tuple[Part, ...]) -> None:
+    """Raises an error about public facts unless all of `asks` can be asked of `table` and of these parts.
+
+    Their costs are for tables that they fit, and add up by parts only if these have nobody in common.
+    """
+    for one, other in combinations(parts, 2):
+        if one.meets(other) or one.name == other.name:
+            raise RecipeError(f"parts {one.name!r} and {other.name!r} of a plan have people in common")
+    for ask in asks:
+        if not isinstance(ask, Ask):
+            raise RecipeError("asked something that is neither a request nor a choice")
+        part = find_part(ask)
+        if part is not None and part not in parts:
+            raise RecipeError(f"asked {ask.name!r} of people who are no part of its plan")
+        ask.check(table)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.cost.cost import sqrt_up
 from sfumato.core.errors import RecipeError
+from sfumato.core.questions.question import L2, Question, Stated
 from sfumato.core.questions.residuals import freeze
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class LinkWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moments:
+class Moments(Question):
     """Sums of features, or of products of two features, over all bounded records.
 
     `scores` has a table for every column: a row of features for each of its codes. Before them all stands
@@ -93,6 +94,9 @@ class Moments:
     >>> Moments(columns=("a", "b"), scores=(ends, ends)).pairs
     ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="streamed", norms=L2, signed=True, sampled=False)
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
     scores: tuple[NDArray[np.int64], ...]
@@ -173,13 +177,18 @@ class Moments:
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1":
-            raise RecipeError("moments are bounded in L2 only")
         return (
             sqrt_up(Fraction(self.most_of_record)) * table.unit.max_records * min(table.grid, MOMENT_WEIGHTS)
         )
 
-    def facts(self) -> dict[str, Any]:
+    def check(self, table: Table) -> None:
+        """Raises an error about public facts if it does not fit `table`."""
+        if [each.shape[0] for each in self.scores] != [table.column(name).size for name in self.columns]:
+            raise RecipeError(
+                f"{' x '.join(self.columns)}: moments need a row of features for every code of a column"
+            )
+
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: its size, the most a record adds, and a digest."""
         content = hashlib.sha256()
         arrays = [*self.scores]

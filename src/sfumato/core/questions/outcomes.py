@@ -10,12 +10,13 @@ import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
+from sfumato.core.questions.question import BOTH, Question, Stated
 from sfumato.core.questions.residuals import MOST_TERMS, Link, Term, freeze
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Scorer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcomes:
+class Outcomes(Question):
     """The number of bounded records by group, by place of the prediction among `edges`, and by outcome.
 
     A prediction is the `link` of the one of `scorers`, without a link its score itself. It is in the place
@@ -55,6 +56,8 @@ class Outcomes:
     records falls into one cell, whatever the model is; and no more to the answers of queries, whose columns
     have an L2 norm of at most 1. Proof: docs/proofs/parallel.md.
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="streamed", norms=BOTH, signed=False, sampled=False)
 
     columns: tuple[str, ...]
     target: str
@@ -119,11 +122,9 @@ class Outcomes:
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1" and self.queries is not None and not self.queries.is_partition:
-            raise RecipeError("queries other than sums of different cells are bounded in L2 only")
         return Fraction(table.contribution * (1 if self.queries is None else self.queries.grid))
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: its cells and the digest of the model."""
         record: dict[str, Any] = {"scores": self.edges.size + 1, "sha256": self.digest}
         queries = {} if self.queries is None else {"queries": self.queries.to_record()}

@@ -10,12 +10,13 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
+from sfumato.core.questions.question import BOTH, Question, Stated, check_cells, count_answers
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -62,7 +63,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Residuals:
+class Residuals(Question):
     """The sum over records, for every cell of `columns`, of what a model leaves of the `target`.
 
     The residual of a record is targets[code of the target] less the prediction: the link of the intercept
@@ -75,6 +76,9 @@ class Residuals:
     its records adds at most clip times its weight to one cell; and no more to the answers of queries, whose
     columns have an L2 norm of at most 1. Proof: docs/proofs/additive.md.
     """
+
+    stated: ClassVar = Stated(bounding="records", tally="residuals", norms=BOTH, signed=True, sampled=False)
+    size = count_answers
 
     columns: tuple[str, ...]
     known: tuple[str, ...]
@@ -103,17 +107,11 @@ class Residuals:
         """The denominator of the answers, beside the fixed point of the target."""
         return table.grid * (1 if self.queries is None else self.queries.grid)
 
-    def size(self, table: Table) -> int:
-        """The number of answers."""
-        return table.cells(self.columns) if self.queries is None else self.queries.rows
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        if norm == "L1" and self.queries is not None and not self.queries.is_partition:
-            raise RecipeError("queries other than sums of different cells are bounded in L2 only")
         return Fraction(self.clip * table.contribution * (1 if self.queries is None else self.queries.grid))
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: its clip, and the digest of the model."""
         record: dict[str, Any] = {"clip": self.clip, "terms": len(self.terms), "sha256": self.digest}
         if self.absolute:
@@ -148,6 +146,7 @@ class Residuals:
         largest = max(
             table.cells(columns) for columns in ((), self.columns, *(term.columns for term in self.terms))
         )
+        check_cells(self, table)
         if largest > _LARGEST_TERM:
             raise RecipeError(f"residuals are added up over at most {_LARGEST_TERM:,} cells")
 

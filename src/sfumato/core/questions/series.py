@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sfumato.core.cost.cost import sqrt_up
 from sfumato.core.errors import RecipeError
+from sfumato.core.questions.question import L2, Question, Stated
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -22,7 +23,7 @@ Late = Literal["drop", "carry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningSums:
+class RunningSums(Question):
     """For each of the first `periods` periods and every cell, a weighted sum of all arrivals up to it.
 
     `columns` are that of the period and those of the cells. What arrived k periods before counts with
@@ -38,6 +39,9 @@ class RunningSums:
     >>> RunningSums(columns=("month",), weights=(2**20, 2**19), periods=1).horizon
     2
     """
+
+    stated: ClassVar = Stated(bounding="arrivals", tally="arrivals", norms=L2, signed=False, sampled=False)
+    queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
     weights: tuple[int, ...]
@@ -74,8 +78,6 @@ class RunningSums:
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds to all sums of the horizon, in units of 1 / grid."""
-        if norm == "L1":
-            raise RecipeError("sums over periods are bounded in L2 only")
         squares = sum(each * each for each in self.weights)
         return table.unit.max_records * sqrt_up(Fraction(squares))
 
@@ -99,7 +101,7 @@ class RunningSums:
                 "late = 'carry' needs a unit column: rows without a name cannot be told from those counted"
             )
 
-    def facts(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
         return {
             "series": {

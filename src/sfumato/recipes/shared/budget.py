@@ -11,8 +11,9 @@ from sfumato.core.cost.cost import SMOOTHING, Cost
 from sfumato.core.cost.curves import max_mu, mu_to_pure
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, round_up
-from sfumato.core.questions.counts import Counted, Marginal, Queries
+from sfumato.core.questions.counts import Marginal, Queries
 from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_grid, request_sensitivity
+from sfumato.core.questions.question import Question
 from sfumato.inference.domain import Columns
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class RemainingBudget:
         """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
         return self.calibrate(name, Marginal(columns, queries), mu_squared)
 
-    def calibrate(self, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+    def calibrate(self, name: str, counted: Question, mu_squared: Fraction) -> Request:
         """A request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
         return calibrate(self.table, name, counted, mu_squared)
 
@@ -71,7 +72,7 @@ class RemainingBudget:
         return float(probe.scale) / request_grid(self.table, probe)
 
 
-def calibrate(table: Table, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+def calibrate(table: Table, name: str, counted: Question, mu_squared: Fraction) -> Request:
     """A request with Gaussian noise that costs at most `mu_squared`."""
     probe = Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
     sensitivity = float(request_sensitivity(table, probe))

@@ -419,7 +419,7 @@ class Pool:
         """Takes in the answers about all records together."""
         for answer in answers:
             assert isinstance(answer, Measurement)
-            if isinstance(answer.request.counted, IndividualCounts):
+            if answer.request.counted.tally == "individuals":
                 self.people = answer
             else:
                 self.records = float(in_records(answer)[0][0])

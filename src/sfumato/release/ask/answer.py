@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sfumato.core.facts.table import Table
     from sfumato.inference.model import Model
-    from sfumato.release.ask.question import Question
+    from sfumato.release.ask.question import ReleaseQuestion
     from sfumato.release.ask.regression import Regression
     from sfumato.sql.statement import Statement
 
@@ -247,7 +247,7 @@ def _read_requests(table: Table, asks: list[Any]) -> tuple[tuple[Request, ...], 
     return tuple(requests), queries
 
 
-def _respond(question: Question, groups: Groups) -> tuple[pa.Table, dict[str, int]]:
+def _respond(question: ReleaseQuestion, groups: Groups) -> tuple[pa.Table, dict[str, int]]:
     """The answer to `question`, and for how many groups each of its outputs has an interval."""
     order: list[tuple[_Numbers, bool]] = [
         (groups.values(output), descending) for output, descending in question.order

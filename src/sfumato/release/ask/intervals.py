@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.release.ask.measured import Source
-    from sfumato.release.ask.question import Field, Output, Question
+    from sfumato.release.ask.question import Field, Output, ReleaseQuestion
 
     _Numbers = NDArray[np.float64]
     _Codes = NDArray[np.int64]
@@ -39,7 +39,7 @@ class Groups:
 
     def __init__(
         self,
-        question: Question,
+        question: ReleaseQuestion,
         sizes: Mapping[str, int],
         expected: _Numbers,
         sources: list[Source],

@@ -92,7 +92,7 @@ class Measured:
         self._domain = Domain({name: table.column(name).size for name in columns})
         # A certificate has the digest of queries alone, so that requests are taken to be without them.
         self._requests = tuple(
-            replace(each, counted=Marginal(each.columns)) if isinstance(each.counted, Marginal) else each
+            replace(each, counted=Marginal(each.columns)) if each.counted.tally == "cells" else each
             for each in requests
             if set(each.columns) <= set(self._domain)
         )
@@ -128,7 +128,7 @@ class Measured:
     def _joined(self) -> Source | None:
         """Evidence of counts over columns whose rare values were joined, if that is how sums were asked."""
         asked = [each.name in self._queries for each in self._requests]
-        if True not in asked or any(isinstance(each.counted, ClippedMarginal) for each in self._requests):
+        if True not in asked or any(each.counted.tally == "clipped" for each in self._requests):
             return None
         # Values are joined by what was known of single columns before the first sums were asked.
         first = asked.index(True)

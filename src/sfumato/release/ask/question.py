@@ -96,7 +96,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ReleaseQuestion:
     """A checked statement; `columns` are those of the model that it looks at."""
 
     fields: Fields
@@ -122,7 +122,7 @@ def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
     return Fields(alias=table.name, named=fields)
 
 
-def read_question(statement: Statement, fields: Fields) -> Question:
+def read_question(statement: Statement, fields: Fields) -> ReleaseQuestion:
     """The question that a statement asks of the model of one table, or a refusal that says why."""
     if statement.mode == "private" or statement.explain:
         raise refuse("a released model is asked with a plain SELECT, which spends nothing")
@@ -159,7 +159,7 @@ def read_question(statement: Statement, fields: Fields) -> Question:
         fields.find(column) for each in tested if each is not None for column in each.find_all(exp.Column)
     ]
     limit, offset = read_rows(query)
-    return Question(
+    return ReleaseQuestion(
         fields=fields,
         keys=keys,
         outputs=outputs,
@@ -172,7 +172,7 @@ def read_question(statement: Statement, fields: Fields) -> Question:
 
 
 def keep_cells(
-    question: Question, sizes: Mapping[str, int], condition: exp.Expr | None = None
+    question: ReleaseQuestion, sizes: Mapping[str, int], condition: exp.Expr | None = None
 ) -> NDArray[np.bool_]:
     """Which cells of its columns a question keeps, as an array that broadcasts to their sizes.
 
