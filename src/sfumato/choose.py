@@ -184,7 +184,7 @@ def noisy_max(
     noise: MaxNoise = "exponential",
     **options: Unpack[Options],
 ) -> Pick[T]:
-    """The candidate whose score is largest after noise; the noise and the noisy scores are not released.
+    """Returns the candidate of the largest noisy score; noise and noisy scores are not released.
 
     `exponential` noise of mean 2 * sensitivity / epsilon (half of it if `monotone`) has exactly the law of
     permute-and-flip (Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang 2021), and is drawn that way.
@@ -328,7 +328,7 @@ def charge_choice(ledger: Ledger | None, cost: Cost, *, name: str, facts: dict[s
 
 
 def read_number(value: object) -> Fraction | None:
-    """The rational that `value` stands for, a float being the decimal it prints as; None for anything else.
+    """Reads `value` as a rational, a float as the decimal it prints as; None for anything else.
 
     >>> read_number(0.1), read_number(float("nan")), read_number(True)
     (Fraction(1, 10), None, None)
@@ -526,7 +526,7 @@ class AboveThreshold:
         return self.given >= self.count
 
     def ask(self, query: Query) -> bool:
-        """Whether the query, a number or a function that returns one, lies above the threshold, noisily.
+        """Returns whether the query, a number or a function, lies above the threshold, noisily.
 
         Raises BudgetExceeded once `count` answers were yes; the query is not evaluated then.
         """
@@ -583,7 +583,7 @@ def above_threshold(
     ledger: Ledger | None = None,
     name: str = "above threshold",
 ) -> AboveThreshold:
-    """A stream that says of each query whether it lies above `threshold`, until `count` answers were yes.
+    """Opens a stream: whether each query lies above `threshold`, until `count` answers were yes.
 
     Queries are numbers or functions without arguments, each moved by one individual by at most
     `sensitivity`; they may depend on earlier answers. Of `queries`, one at a time is taken, after the charge;

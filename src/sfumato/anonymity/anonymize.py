@@ -72,7 +72,7 @@ def _make_release(
     by_class: bool,
     progress: Callable[[str], None],
 ) -> Anonymized:
-    """The table as the options require it, in the order of its rows or, `by_class`, of its released cells.
+    """Makes the table that the options require, in its order or, `by_class`, that of its cells.
 
     In the order of its cells, nothing shows where a row stood before.
     """
@@ -97,7 +97,7 @@ def _make_release(
 def _collapse(
     table: pa.Table, options: Options, register: pa.Table | None
 ) -> tuple[tuple[Quasi, ...], Tuples, NDArray[np.int64]]:
-    """The encoded columns, the different tuples with their rows, and how many people k counts in each."""
+    """Returns the encoded columns, the tuples with their rows, and the people k counts in each."""
 
     def encode(name: str) -> Quasi:
         column = table.column(name)
@@ -198,7 +198,7 @@ def _take_labels(cells: Labels, classes: NDArray[np.int32]) -> pa.Array:
 
 
 def judge_table(table: TableLike, options: Options, *, register: pa.Table | None = None) -> Anonymity:
-    """How anonymous the table is as it stands; VerificationFailed if that is less than the options require.
+    """Judges the table as it stands; VerificationFailed if it lacks what the options require.
 
     Nothing of how it was made is used: `table` may be a path, and what is read there is what counts.
     """
@@ -218,7 +218,7 @@ def judge_table(table: TableLike, options: Options, *, register: pa.Table | None
 
 
 def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] = ()) -> Path:
-    """The path to write to, or an error if it cannot be written there; never one of the tables `apart`."""
+    """Returns the path to write to, never one of the tables `apart`; an error if it cannot be."""
     path = Path(out)
     if not path.name.lower().endswith(_FORMATS):
         raise AnonymityError(f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
@@ -416,7 +416,7 @@ def release_table(
     progress: Callable[[str], None] | None = None,
     before: Callable[[Released], None] = lambda _: None,
 ) -> Released:
-    """The release of the table `source` by `options`, judged; with `out`, it is the written file that was.
+    """Releases the table `source` by `options`, judged; with `out`, as the written file.
 
     A `register` is needed where `options.k_map` says that k counts its people. `before` is called with what
     was judged before the file gets its name: if it fails, there is no file. `force` replaces a file at `out`;
@@ -453,7 +453,7 @@ def release_table(
 
 
 def _find_people(table: pa.Table, options: Options) -> tuple[str, ...]:
-    """What is to be asked if a column that is left out may name people of whom some have several records."""
+    """Asks about columns left out that may name people of whom some have several records."""
     found: dict[str, tuple[bool, int]] = {}
     for name in table.column_names:
         kind = value_type(table.column(name))
@@ -476,7 +476,7 @@ def _find_people(table: pa.Table, options: Options) -> tuple[str, ...]:
 
 
 def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> int | None:
-    """The fewest individuals of a class: who is behind a row is not in the file, so it is judged before."""
+    """Counts the fewest individuals of a class: the file does not say who is behind a row."""
     if options.individual is None:
         return None
     owners = table.column(options.individual).take(made.rows)

@@ -60,7 +60,7 @@ class Diversity:
     dominance: tuple[float, ...] = field(repr=False)
 
     def is_recursive(self, c: float, l: int) -> bool:  # noqa: E741 - the field's word
-        """Whether in every class the most frequent value is rarer than `c` times those from the l-th on."""
+        """Returns whether in all classes the most frequent value is rarer than `c` times the l-th on."""
         return 1 <= l <= len(self.dominance) and self.dominance[l - 1] < c
 
     def to_record(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def find_classes(
 
 
 def _cut_pieces(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> list[NDArray[np.int64]]:
-    """The tuples in pieces that are worked on by themselves, several at once; few tuples are one piece."""
+    """Cuts the tuples into pieces that are worked on at once; few tuples are one piece."""
     if tuples.size < _ONE_PIECE:
         return [np.arange(tuples.size)]
     smallest = max(int(people.sum()) // _PIECES, 10 * k, _SMALLEST_BLOCK)
@@ -300,7 +300,7 @@ def cut_with_models(
 
 
 def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
-    """Classes of k to 2k - 1 rows; equal records may be in several, so a tuple may have several entries.
+    """Makes classes of k to 2k - 1 rows; a tuple of equal records may be in several.
 
     Of all columns, the one is halved whose halves lose least. Records that are all equal are not parted
     from each other: such a class may be larger. People are counted by rows here, since a person in a

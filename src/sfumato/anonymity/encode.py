@@ -111,7 +111,7 @@ def encode_quasi_identifier(
 
 
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
-    """The code of every record, and the different values in order; a missing value, None, is the last."""
+    """Returns the code of every record, and the values in order; a missing one, None, is last."""
     kind = value_type(column)
     unfit = (pa.types.is_nested, pa.types.is_binary, pa.types.is_time, pa.types.is_duration)
     if any(test(kind) for test in unfit):
@@ -168,7 +168,7 @@ def _grow(
 
 
 def _place(known: list[object], *, missing: bool) -> NDArray[np.float64]:
-    """Where numbers and moments lie between 0 and 1; beside them, a missing value is as far as all of it."""
+    """Places numbers and moments from 0 to 1; a missing value is as far as all of it."""
     numbers = np.array([_number(value) for value in known], np.float64)
     if not np.isfinite(numbers).all():
         numbers = np.arange(len(known), dtype=np.float64)

@@ -161,7 +161,7 @@ class Loss:
 def measure_loss(
     columns: Sequence[Quasi], tuples: Tuples, partition: Partition, labels: Sequence[Labels], *, k: int
 ) -> Loss:
-    """The loss of a `partition` of `tuples` whose cells in `columns` are `labels`; `k` was asked for."""
+    """Measures the loss of a `partition` whose cells in `columns` are `labels`; `k` was asked."""
     rows = int(partition.weights.sum())
     sizes = partition.sizes
     suppressed = rows - int(sizes.sum())
@@ -355,7 +355,7 @@ def _average(
 
 
 def _scale(known: Sequence[Any]) -> tuple[Callable[[Any], int], Callable[[int], object]]:
-    """(whole steps from the lowest value, back): in days, microseconds, or the column's last decimal."""
+    """Returns (whole steps from the lowest value, back), in days, microseconds or last decimals."""
     lowest = known[0]
     if isinstance(lowest, datetime.datetime):
         tick = datetime.timedelta(microseconds=1)

@@ -203,7 +203,7 @@ class _Search:
                 self.walk(coarser, (*fixed, level), floor + self.floors[place][level])
 
     def _merge(self, node: _Node, place: int, level: int) -> tuple[NDArray[np.int32], Groups, int]:
-        """(which new group each group is in, the new groups, their room) once a column is at a level."""
+        """Returns (the new group of each group, the new groups, their room) with a column at a level."""
         column, unit = self.columns[self.order[place]], self.units[self.order[place]]
         count = int(column.nodes[level].max()) + 1
         groups, room = node.groups, node.room
@@ -216,7 +216,7 @@ class _Search:
         return target, merged, room * count
 
     def _judge_groups(self, groups: Groups, values: Values | None) -> tuple[int, float]:
-        """(rows that violate with the other columns at the top, the loss so far if they are suppressed).
+        """Returns (rows that violate with all others at the top, the loss if they are suppressed).
 
         Without the `values` of the groups, only k is judged.
         """

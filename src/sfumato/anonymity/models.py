@@ -222,7 +222,7 @@ class Models:
         return Values(*merge_values(class_of, count, arrays, make_tallies(arrays)))
 
     def restrict(self, kept: NDArray[np.bool_]) -> Models:
-        """The same models when only these tuples are released: their distribution is what t compares with."""
+        """Returns the same models for these tuples alone, whose distribution t compares with."""
         return Models(self.models, tuple(each.restrict(kept) for each in self.sensitives))
 
 

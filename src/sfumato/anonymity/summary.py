@@ -74,7 +74,7 @@ class Accuracy:
 def measure_accuracy(
     before: TableLike, after: TableLike, *, features: Sequence[str], target: str, folds: int = 5
 ) -> Accuracy:
-    """How well `target` is predicted from `features` in a table `before` and `after` it was generalized.
+    """Measures how well `features` predict `target` `before` and `after` generalization.
 
     A naive Bayes classifier over categories, add-one smoothed, is trained and tested on the same kind of
     table by cross-validation: every label, generalized or not, is a category. The split is fixed and
@@ -461,7 +461,7 @@ _SECTIONS = {
 
 
 def build_page(summary: Summary, *, name: str) -> bytes:
-    """The page about the file called `name`: one HTML file without any request, the same for the same input.
+    """Builds the page about the file called `name`: one HTML file without any request.
 
     >>> from sfumato.anonymity import Options, release_table
     >>> from sfumato.anonymity.summary import summarise

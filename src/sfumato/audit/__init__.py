@@ -40,7 +40,7 @@ def audit(
     timeout: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What an audit of `mechanism` finds: `.epsilon_lower`, `.verdict`, and the findings of every layer.
+    """Audits `mechanism`: gives `.epsilon_lower`, `.verdict`, and the findings of every layer.
 
     A function from a table to an output is run on `neighbours`, a pair of tables or a list of pairs, which
     differ by one individual; `epsilon` and `delta` are what it claims, and with a `timeout` it runs in a

@@ -388,7 +388,7 @@ class _Candidates:
 def learn_distinguisher(
     first: Sample, second: Sample, *, delta: float, deviations: float
 ) -> Distinguisher | None:
-    """The event that promises the largest bound on epsilon at `delta`, or None if there is nothing to see.
+    """Finds the event of the largest bound on epsilon at `delta`, None if there is none.
 
     It looks at words (keys, errors, sizes, types), at sums, extremes and numbers of values, at single
     cells, at the lowest bits that are set, and at a score of all cells that differ. Events are compared by

@@ -61,7 +61,7 @@ def audit_callable(
     timeout: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What many runs of `mechanism` on neighbouring tables say about its claim of `epsilon` and `delta`.
+    """Runs `mechanism` many times on neighbours, against its claim of `epsilon` and `delta`.
 
     `neighbours` is a pair of tables or a list of pairs, `runs` the number of runs on each side (as many as
     take some seconds if None), `confidence` that of the bound. With a `timeout`, in seconds for each run,
@@ -303,7 +303,7 @@ class ProcessRunner:
 
 
 def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[str, Any]:
-    """The job of a worker that runs `mechanism` on `tables`; both must be known outside this process."""
+    """Packs the job of a worker; `mechanism` and `tables` must be known outside this process."""
     try:
         return {"mechanism": pickle.dumps(mechanism), "tables": pickle.dumps(tables)}
     except Exception:

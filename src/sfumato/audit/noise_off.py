@@ -204,7 +204,7 @@ def measure_difference(base: NoiseRequest, other: NoiseRequest) -> Difference:
 def measure_choice(
     scores: NDArray[np.int64], difference: Difference, rate: Fraction
 ) -> tuple[Fraction, float]:
-    """The privacy loss of a choice on two tables: the bound by the range of moved scores, and exactly."""
+    """Measures the loss of a choice on two tables: by the range of moved scores, and exactly."""
     candidates = scores.shape[1]
     bound, exact = Fraction(0), 0.0
     by_row: dict[int, dict[int, int]] = {}
@@ -456,7 +456,7 @@ def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str
 
 
 def _differing(base: BaseRun, noise: RecordingNoise) -> list[int]:
-    """The turns on which neighbours ask for different noise; groups of a selection may differ in number."""
+    """Finds the turns on which neighbours ask for different noise, selections apart."""
     return [
         turn
         for turn, (one, two) in enumerate(zip(base.noise.requests, noise.requests, strict=False))

@@ -115,7 +115,7 @@ def try_canaries(
     miss: float,
     progress: Callable[[str], None],
 ) -> Finding | None:
-    """What one run through the curator of `harness`, noise and all, shows about canaries; at `most` so many.
+    """Shows what one run of the curator, noise and all, tells of at `most` so many canaries.
 
     `epsilon` and `delta` are claimed; `miss` is the chance of a false alarm; `progress` is called with a few
     words at every step. None if the table has too few cells for canaries of their own.

@@ -95,7 +95,7 @@ def half_scale(table: Sequence[Any]) -> int:
     fault="no factor 2 on scores that move both ways",
 )
 def exponential_without_two(votes: Sequence[tuple[int, int]]) -> int:
-    """A candidate, chosen by votes for some and against others at rate epsilon: its range is twice that.
+    """Chooses a candidate by votes for and against at rate epsilon: its range is twice that.
 
     Each vote raises one score and lowers another, so scores move by 1 in both directions.
     """

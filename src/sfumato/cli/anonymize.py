@@ -187,7 +187,7 @@ def _refuse_records(table: str, hierarchies: Path) -> None:
 def _check_files(
     out: str, report: str | None, *, inputs: tuple[str | None, ...], force: bool
 ) -> tuple[Path, Path | None]:
-    """The paths to write to; an error if one may not be written, or is one of the files that are read."""
+    """Returns the paths to write to; an error if one may not be written, or is read."""
     from sfumato.anonymity.anonymize import refuse_target
     from sfumato.core.files import check_file
 

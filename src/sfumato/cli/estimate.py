@@ -216,7 +216,7 @@ def estimate(
 
 
 def _describe(path: Path, name: str | None, options: dict[str, Any]) -> Described:
-    """The description that travels with the answers, compared with the options; or that of the options."""
+    """Returns the description that travels with the answers, or that of the options."""
     from sfumato.core.errors import RecipeError, SchemaError, SourceError
     from sfumato.local.files import read_described
 

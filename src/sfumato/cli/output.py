@@ -34,7 +34,7 @@ Delta = Annotated[str | None, typer.Option("--delta", help="In place of the reci
 
 
 def escape_controls(text: str) -> str:
-    r"""`text` with its control characters written out: a label must not steer the terminal that shows it.
+    r"""Writes out control characters: a label must not steer the terminal that shows it.
 
     Line breaks and tabs stay. The form is one that JSON and TOML read back.
 
@@ -96,7 +96,7 @@ def refuse_inputs(path: Path, *inputs: Path) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that wraps and colours on a terminal and prints plainly elsewhere, labels as they are."""
+    """Opens a console that wraps and colours on a terminal, and prints plainly elsewhere."""
     from rich.console import Console
     from rich.segment import Segment
 

@@ -123,7 +123,7 @@ def _describe_evaluation(judged: dict[str, Any]) -> str:
 
 
 def _fits_model(recipe: str) -> bool:
-    """Whether the recipe file asks for rows of a fitted model; what is wrong with it is told elsewhere."""
+    """Returns whether the recipe file asks for rows of a fitted model."""
     from sfumato.recipes.files import read_recipe
 
     with suppress(SfumatoError):

@@ -137,7 +137,7 @@ def _refuse_inside(target: Path, folder: Path) -> None:
 def _compare(
     facts: Facts, axes: Axes, truth: Path, stage: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any] | None]:
-    """The comparison with the truth, one per epsilon if there are several, and exact counts of the truth."""
+    """Compares with the truth, once per epsilon, and returns exact counts of the truth, too."""
     from sfumato.core.facts.table import parse_table
 
     (name, spec), *_ = facts.certificate["plan"]["table"].items()

@@ -383,7 +383,7 @@ class ReusableHoldout(Guarded):
         response: Response = "predict",
         name: str | None = None,
     ) -> Scorer:
-        """A score function for model selection: `scorer(estimator, X, y)`, as scikit-learn's `scoring=`.
+        """Returns a score function for model selection, as scikit-learn's `scoring=`.
 
         It compares the score on the rows it is given with the score on the holdout; see `Scorer`. A callable
         metric gets (labels, predictions) and returns one value in [0, 1] per row.

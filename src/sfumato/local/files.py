@@ -96,7 +96,7 @@ def _read_schema(path: Path) -> pa.Schema:
 def encode_labels(
     column: pa.ChunkedArray, labels: tuple[str, ...] | int, *, default: str | None
 ) -> NDArray[np.int64]:
-    """The code of each value: its place among the labels, or with a number of categories the value itself.
+    """Returns the code of each value: its place among the labels, or the value itself.
 
     >>> encode_labels(pa.chunked_array([["b", "a", "b"]]), ("a", "b"), default=None).tolist()
     [1, 0, 1]

@@ -395,7 +395,7 @@ def check_range(low: ExactLike, high: ExactLike) -> tuple[Fraction, Fraction]:
 def check_numbers(
     values: ArrayLike, *, low: Fraction, high: Fraction, default: float | None
 ) -> NDArray[np.int64]:
-    """The grid place 0 .. 2^24 of each value, clamped to the range; NaN becomes `default` or is refused.
+    """Returns the grid place 0 .. 2^24 of each value, clamped; NaN is `default` or refused.
 
     >>> check_numbers([-5, 0.5, 9], low=Fraction(0), high=Fraction(1), default=None).tolist()
     [0, 8388608, 16777216]

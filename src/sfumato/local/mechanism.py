@@ -303,7 +303,7 @@ def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> N
 
 
 def check_answers(responses: ArrayLike, bound: int, *, least: int = 0) -> NDArray[Any]:
-    """The responses as whole numbers from `least`, below `bound`, or an error about what is wrong with them.
+    """Reads responses as whole numbers from `least`, below `bound`, or says what is wrong.
 
     >>> check_answers([0, 1, 1], 2).tolist()
     [0, 1, 1]

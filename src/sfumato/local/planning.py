@@ -172,7 +172,7 @@ def plan(
     share: float | None = None,
     **parameters: Any,  # noqa: ANN401
 ) -> Plan:
-    """The number of people for which an estimate lies within `margin` of the truth with this `confidence`.
+    """Plans how many people give an estimate within `margin` of the truth with `confidence`.
 
     `mechanism` is an object, or a name with its `epsilon`, number of `categories` and further parameters.
     For a frequency the margin is a share, and the worst share counts unless `share` is stated; for a

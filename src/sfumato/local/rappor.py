@@ -403,7 +403,7 @@ class RapporMemory:
     def recall(
         self, mechanism: Rappor, clients: ArrayLike, codes: NDArray[np.int64], source: BitSource
     ) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
-        """(cohorts, permanent responses) of clients and values; those that are new are drawn and kept."""
+        """Returns (cohorts, permanent responses) of clients and values; new ones are drawn and kept."""
         if mechanism != self._mechanism:
             raise RecipeError("this memory belongs to another mechanism; a client keeps one memory for each")
         numbers = _check_clients(clients, codes.size)

@@ -208,7 +208,7 @@ def align_counts(
     *,
     weights: Sequence[NDArray[np.float64] | None] | None = None,
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """(the cells, the count of every side in each): all cells of a small domain, else the occupied ones.
+    """Returns (cells, counts of every side): all of a small domain, else the occupied ones.
 
     >>> places, (left, right) = align_counts([np.array([1, 1]), np.array([0])], 3)
     >>> places.tolist(), left.tolist(), right.tolist()

@@ -386,7 +386,7 @@ def measure_groups(pair: CodedPair) -> tuple[Group, ...]:
 def _distance_within(
     pair: CodedPair, name: str, other: str, ours: NDArray[np.float64], theirs: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The distance of column `other` within every value of `name`, whose records are `ours` and `theirs`."""
+    """Measures the distance of `other` within every value of `name`, of `ours` and `theirs`."""
     cells, (truth, release) = _count_marginal(pair, (name, other), (pair.truth, pair.release))
     group = cells // pair.sizes[other]
     difference = np.abs(truth / np.maximum(ours, 1e-300)[group] - release / np.maximum(theirs, 1e-300)[group])

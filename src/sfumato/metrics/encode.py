@@ -187,7 +187,7 @@ def encode_pair(
 def encode_wide(
     truth: pa.Table, release: pa.Table, *, rows: Sequence[str], kind: str, unit: str | None = None
 ) -> CodedPair:
-    """The records `truth`, and a `release` with a column of counts for every value of `kind`, in one code.
+    """Encodes `truth` and a `release` with a column of counts for every value of `kind`.
 
     The columns `rows` together become the column ROW: the rows to score are those that occur, which are
     all rows of the release. `unit` is the column of the truth that tells individuals apart, if there is one.

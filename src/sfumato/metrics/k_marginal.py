@@ -214,7 +214,7 @@ def measure_places(
 def _code_places(
     truth: pa.Table, release: pa.Table, names: Sequence[str]
 ) -> tuple[tuple[tuple[Label, ...], ...], Coded]:
-    """Every place and time that occurs in truth or release, in the order of its values, and the codes."""
+    """Numbers every place and time of truth or release, in the order of its values."""
     columns = [code_pair(truth, release, name) for name in names]
     sizes = [len(labels) for _, _, labels in columns]
     found, (first, second) = renumber(

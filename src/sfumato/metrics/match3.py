@@ -252,7 +252,7 @@ def _true_codes(table: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _codes(table: pa.Table, name: str, size: int | None) -> NDArray[np.int64]:
-    """Values of a released column; what is blank, no whole number or outside 0 .. size - 1 is foreign."""
+    """Reads a released column; what is blank, not whole or outside 0 .. size - 1 is foreign."""
     array = plain_column(table, name)
     if is_text(array):
         codes, words = code_text(array)

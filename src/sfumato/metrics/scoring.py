@@ -248,7 +248,7 @@ def score_records(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The scores by `metric` of the references and, last, of `release` itself, as plain records by name.
+    """Scores the references and, last, `release` itself by `metric`, as plain records.
 
     All are compared with the records `truth`. The uniform release has as many records, every value of every
     column drawn with equal chance among those that occur; the half has half of the individuals (`unit`, by

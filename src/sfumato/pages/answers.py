@@ -53,7 +53,7 @@ class Spending:
 
 
 def draw_intervals_of(intervals: Sequence[Interval], label: str) -> Markup:
-    """Values with their intervals: as columns if their labels are a short row of numbers, else line by line.
+    """Draws values with intervals: as columns if labels are few numbers, else line by line.
 
     >>> many = [Interval(label=str(month), value=month, low=month - 1, high=month + 1) for month in range(12)]
     >>> draw_intervals_of(many, "by month").count("<rect")
@@ -201,7 +201,7 @@ def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
 
 
 def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Markup:
-    """All charges in time: above their sum up to `total`, below one line per person, coloured by table."""
+    """Draws all charges in time: their sum up to `total`, and one line per person below."""
     width, left, top, tall, row = 680, 92, 22, 96, 30
     people = list(dict.fromkeys(each.person for each in charges))
     tables = list(dict.fromkeys(each.table for each in charges))

@@ -179,7 +179,7 @@ class Observed:
 
 
 def draw_calibration(points: Sequence[Observed], label: str, *, x: str, y: str, shares: bool) -> Markup:
-    """What was observed by what was predicted, in a square with the diagonal on which both are the same.
+    """Draws what was observed by what was predicted, in a square with its diagonal.
 
     Axes are those of `shares`, from 0 to 100 %, or reach around all numbers.
     """
@@ -497,7 +497,7 @@ def draw_heat(values: NDArray[np.float64], label: str, *, limit: float, middle: 
 def draw_matrix(
     values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
 ) -> Markup:
-    """A square of tiles for `values`, with the `names` of rows and columns; of very many, an image alone.
+    """Draws a square of tiles for `values`, with `names`; of very many, an image alone.
 
     `label` describes it; colours go from 0 to `limit`, or with `middle` from -limit to limit.
     """

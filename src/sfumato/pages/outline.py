@@ -46,7 +46,7 @@ class Outline:
 
 
 def draw_outline(areas: Sequence[Sequence[Ring]], *, most_points: int = _MOST_POINTS) -> Outline:
-    """The `areas` projected, thinned until they have at most `most_points` corners, and written as paths.
+    """Projects the `areas`, thins them to at most `most_points` corners, and writes paths.
 
     Rings may cross the antimeridian, cut there or not. Holes are rings like others: paths are to be filled
     by the even-odd rule. A border that areas share is thinned once, so that no gap opens along it.
@@ -104,7 +104,7 @@ def _wrap(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _project(ring: Ring, centre: float, middle: float, *, world: bool) -> Ring | None:
-    """A ring in the plane; None if it goes around a pole on a map of the world, which has none inside."""
+    """Projects a ring to the plane; None if it goes around a pole on a map of the world."""
     steps = _wrap(np.diff(ring[:, 0]))
     turned = float(_wrap(ring[:1, 0] - centre)[0]) + np.concatenate([[0.0], np.cumsum(steps)])
     turned -= 360 * np.round(turned.mean() / 360)
@@ -175,7 +175,7 @@ def _find_junctions(rings: list[Flat]) -> frozenset[tuple[int, int]]:
 def _thin_ring(
     ring: Flat, junctions: frozenset[tuple[int, int]], tolerance: float, thinned: dict[Flat, Flat]
 ) -> Flat:
-    """The ring, thinned from junction to junction, so that neighbours thin their common border alike."""
+    """Thins a ring from junction to junction, so that neighbours thin their border alike."""
     if len(ring) < 3:
         return ring
     cuts = [place for place, point in enumerate(ring) if point in junctions]
@@ -261,7 +261,7 @@ def define_areas(outline: Outline) -> Markup:
 
 
 def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str) -> Markup:
-    """A map that tells of the area that is pointed at, or reached with the Tab key, what is `said` of it.
+    """Draws a map that shows what is `said` of the area that is pointed at or tabbed to.
 
     `label` describes the whole.
     """

@@ -13,7 +13,7 @@ from markupsafe import escape
 
 @contextmanager
 def show_stages(given: Callable[[str], None] | None = None) -> Iterator[Callable[[str], None]]:
-    """The function to call with each stage: `given`, or one that shows it in a notebook until all is done.
+    """Yields the function to call with each stage: `given`, or one that shows it in a notebook.
 
     Stages are named, never measured in records: a row count on a screen is a row count published.
 

@@ -126,7 +126,7 @@ def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
 
 
 def _name_cells(rows: Markup, heads: Sequence[str]) -> Markup:
-    r"""The rows of a table with the head of its column on every cell, for screens where cells are stacked.
+    r"""Writes the head of its column on every cell, for screens where cells are stacked.
 
     >>> _name_cells(Markup("<tr><th>a</th><td class='num'>1</td></tr>"), ["name", "count"])
     Markup('<tr><th data-head="name">a</th><td data-head="count" class=\'num\'>1</td></tr>')

@@ -334,7 +334,7 @@ def _read_one(
 def _count_arrivals(
     series: Mapping[str, Any], sums: NDArray[np.float64], deviation: float, *, lags: int
 ) -> Estimate:
-    """The counts of the last `lags` periods, for every period of a series; the last has the most noise."""
+    """Sums the last `lags` periods, for every period of a series; the last has most noise."""
     periods, horizon = int(series["periods"]), int(series["horizon"])
     weights = np.array(root_weights(horizon, grid=SERIES_GRID)) / SERIES_GRID
     answer = (np.arange(periods) < lags).astype(np.float64)

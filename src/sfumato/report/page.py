@@ -62,7 +62,7 @@ def build_report(
 def find_axes(
     facts: Facts, *, place: str | None = None, time: str | None = None, geography: Geography | None = None
 ) -> Axes:
-    """The columns drawn as places and as time; of a map, the column that most of its areas are named in."""
+    """Chooses the columns drawn as places and time; of a map, the one that names most areas."""
     axes = choose_axes(facts.shown, place=place, time=time)
     if geography is None or place is not None:
         return axes

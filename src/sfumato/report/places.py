@@ -157,7 +157,7 @@ def _describe_map(
     true_places: NDArray[np.float64] | None,
     truth: NDArray[np.float64] | None,
 ) -> Record:
-    """The map of all records and one for every point in time; beside them the truth, if it was given."""
+    """Describes the map of all records and of every point in time, with the truth if given."""
     areas, place, time = given.area_map, given.axes.place, given.axes.time
     assert areas is not None
     assert place is not None
@@ -223,7 +223,7 @@ class _Artist:
         *,
         middle: bool = False,
     ) -> Shades:
-        """The colour of every area, and whether it is within its noise: counts far below zero are as well."""
+        """Returns the colour of every area, and whether it is within its noise."""
         steps = np.full(self.codes.size, -1, np.int64)
         steps[self.known] = step_of(values, limit=limit, middle=middle)[self.codes[self.known]]
         hatched = np.zeros(self.codes.size, np.bool_)
@@ -333,7 +333,7 @@ def _draw_group(
 
 
 def _list_places(place: Field, alone: Estimate, truth: NDArray[np.float64] | None) -> list[Record]:
-    """Every place with its value and interval, largest first; with the truth, the farthest off first."""
+    """Lists places with value and interval, largest first; with the truth, farthest off first."""
     weight = alone.values if truth is None else np.abs(alone.values - truth)
     return [
         {
@@ -348,7 +348,7 @@ def _list_places(place: Field, alone: Estimate, truth: NDArray[np.float64] | Non
 
 
 def _compare_places(labels: Sequence[str], alone: Estimate) -> Record | None:
-    """Which places differ beyond their noise, by whether their intervals overlap; None without intervals."""
+    """Compares places by whether their intervals overlap; None without intervals."""
     if alone.halves is None or len(labels) < 2:
         return None
     low, high = alone.values - alone.halves, alone.values + alone.halves

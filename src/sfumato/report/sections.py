@@ -196,7 +196,7 @@ def _describe_charge(entry: Entry, mine: object) -> Record:
 
 
 def _accuracy(given: ReportInput) -> Record:
-    """The noise of all measurements, the largest cells with their intervals, and signal against noise."""
+    """Describes the noise, the largest cells with intervals, and signal against noise."""
     facts = given.facts
     measured = [each for each in facts.measured if each.about != "choice" and each.answers]
     if not measured:

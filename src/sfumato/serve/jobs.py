@@ -76,7 +76,7 @@ class Jobs:
         self._changed = asyncio.Event()
 
     def check(self, recipe: str, *, files: bool) -> Check:
-        """The dry run of a recipe, given as the text of its file; with `files` it may name public ones."""
+        """Returns the dry run of a recipe, the text of its file; with `files` it may name public ones."""
         file = self._read(recipe, files=files)
         return self._curator.check(file.recipe, epsilon=file.epsilons, delta=file.delta)
 

@@ -132,7 +132,7 @@ async def _serve(
 
 
 def describe_tables(curator: Curator) -> Catalog:
-    """The catalog of a project: the columns that are stored, with the types that they have in answers."""
+    """Returns the catalog of a project: its stored columns, with their types in answers."""
     named = [*curator.project.tables, *curator.project.public]
     types: dict[str, dict[str, int]] = {}
     for name in named:

@@ -180,7 +180,7 @@ class Service:
         return user
 
     def make_steward_link(self, name: str = "") -> str | None:
-        """The secret of a link that opens one session of the steward `name`: at this process, within minutes.
+        """Makes a link that opens one session of the steward `name`, and returns its secret.
 
         Without a name it is for the only steward, who is made if there is none; None if there are several.
         """
@@ -299,12 +299,12 @@ class Service:
         return reply
 
     async def budget(self, user: User) -> dict[str, Any]:
-        """What the project and the person may spend, have spent and have left, as exact numbers in text."""
+        """Returns what the project and the person may spend, spent and have left, as exact texts."""
         self.admit(user, "budget")
         return await self.run(user, lambda: self._budget(user))
 
     async def tables(self, user: User) -> list[dict[str, Any]]:
-        """The tables of the project: public facts of the project file, and names and kinds of columns."""
+        """Returns the tables: public facts of the project file, names and kinds of columns."""
         self.admit(user, "tables")
         return await self.run(user, lambda: describe_tables(self.curator))
 
@@ -401,7 +401,7 @@ class Service:
         return await self.run(user, lambda: self._jobs.ask(name, text), long=True)
 
     async def predict(self, user: User, name: str, rows: str) -> pa.Table:
-        """What a released model expects of new rows, given as CSV: free, and nothing of them is kept."""
+        """Predicts new rows, given as CSV, with a released model; nothing of them is kept."""
         self.admit(user, "ask a release")
         return await self.run(user, lambda: self._jobs.predict(name, rows), long=True)
 
@@ -489,7 +489,7 @@ class Service:
         recent.append(time.monotonic())
 
     async def run(self, user: User | None, work: Callable[[], Done], *, long: bool = False) -> Done:
-        """What `work` of a person gives, in their turn; it goes on to its end if who waits for it leaves.
+        """Does the `work` of a person in their turn, to its end even if they leave; returns what it gives.
 
         What is `long` reads records or computes for a while, and holds up nothing else.
         """

@@ -133,7 +133,7 @@ class State:
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
 
     def new_token(self, name: str) -> str:
-        """A token in place of the one that the person had; as a password, too, if that was the token."""
+        """Makes a token in place of the person's; as a password, too, if that was the token."""
         token = f"sf_{secrets.token_urlsafe(32)}"
         verifier = _pack(make_verifier(token), of_token=True)
         with self._open() as connection:
@@ -172,7 +172,7 @@ class State:
         return None if found is None else User(name=found[0], role=found[1])
 
     def find_verifier(self, name: str) -> Verifier:
-        """What proves a person's password; for an unknown name one that nothing fits, always the same."""
+        """Returns what proves a person's password; for an unknown name one that nothing fits."""
         with self._open() as connection:
             found = connection.execute("SELECT verifier FROM people WHERE name = ?", (name,)).fetchone()
         if found is not None:

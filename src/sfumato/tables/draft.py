@@ -145,7 +145,7 @@ def name_table(source: str) -> str:
 
 
 def describe_column(name: str, kind: str, known: Known, *, text: bool = False) -> dict[str, dict[str, Any]]:
-    """The described columns, as the project file has them, for a stored column of which something is known.
+    """Describes a stored column of which something is known, as the project file has it.
 
     None if nothing that is known describes it. `kind` is that of the source, `text` says that all columns of
     the source are text. A column of dates is described for statements, and its month and year for recipes.
@@ -271,7 +271,7 @@ def write_inline(value: object) -> str:
 
 
 def merge_known(first: Mapping[str, Known], second: Mapping[str, Known]) -> dict[str, Known]:
-    """What is known from both; where both know a column, the first is taken, with what marks missing values.
+    """Merges what is known; of a column that both know, the first, with all missing marks.
 
     >>> merge_known({"a": Known(origin="x")}, {"a": Known(origin="y", nullable=True)})["a"].nullable
     True

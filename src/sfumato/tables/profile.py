@@ -106,7 +106,7 @@ def find_edges(quantiles: NDArray[np.float64], low: Fraction, high: Fraction) ->
 
 
 def _read_values(values: pa.ChunkedArray) -> tuple[pa.Array, str | None, str]:
-    """The values, text as the numbers or dates that it is written for, with the format and decimal sign."""
+    """Reads text as the numbers or dates it stands for, with their format and decimal sign."""
     if not is_text(values.type) or not len(values):
         return values, None, "."
     coded = pc.any(pc.match_substring_regex(values, r"^-?0\d")).as_py()

@@ -76,7 +76,7 @@ def read_table(
 
 
 def read_pieces(source: TableLike, *, side: str, columns: Iterable[str]) -> Iterator[pa.Table]:
-    """The `columns` of some records after others, so that a large Parquet file is never in memory at once.
+    """Yields the `columns` of some records after others: no large file is in memory at once.
 
     There is at least one piece, which may be empty.
     """
@@ -97,7 +97,7 @@ def read_pieces(source: TableLike, *, side: str, columns: Iterable[str]) -> Iter
 
 
 def parse_table(content: bytes, *, name: str) -> pa.Table:
-    r"""The table in the bytes of a file called `name`; one that unpacks to far more than it is, is refused.
+    r"""Reads the bytes of a file called `name`; one that unpacks to far more is refused.
 
     >>> parse_table(b"code;n\n07;1\n;2\n", name="codes.csv").to_pylist()
     [{'code': '07', 'n': '1'}, {'code': None, 'n': '2'}]
@@ -125,7 +125,7 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str, show: b
 
 
 def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
-    """`table` as the kind that `like` is: a pandas or polars frame, a mapping of columns, or an Arrow table.
+    """Converts `table` to the kind of `like`: a frame, a mapping of columns, or an Arrow table.
 
     >>> give_back(pa.table({"age": ["60+"]}), like={"age": [61]})
     {'age': ['60+']}

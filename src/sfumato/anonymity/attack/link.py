@@ -126,7 +126,7 @@ class Linkage:
 
 
 def read_text(source: TableLike, *, side: str) -> pa.Table:
-    """The table in a file, a frame or an Arrow table, with all cells as text; `side` names it in errors.
+    """Reads a file, a frame or an Arrow table with all cells as text; errors call it `side`.
 
     >>> read_text(pa.table({"age": [61, None], "height": [1.5, 2.0]}), side="register").to_pylist()
     [{'age': '61', 'height': '1.5'}, {'age': None, 'height': '2'}]
@@ -326,7 +326,7 @@ def open_published(
 def read_identities(
     release: Published, truth: pa.Table, *, identity: str, key: str | None = None
 ) -> pa.Array:
-    """The identity behind every row of `release`: the row of `truth` at the same place, or of the same `key`.
+    """Reads the identity behind every row: that of `truth` in its place, or of its `key`.
 
     >>> from sfumato.anonymity.attack import open_published
     >>> rows = open_published(pa.table({"id": ["2", "1"], "age": ["60+", "20-40"]}))

@@ -134,7 +134,7 @@ def _begins(prefix: str, other: Pattern) -> bool:
 
 
 def _written_out(prefix: str) -> str | None:
-    """The number that is written with this prefix and more zeros than it needs: 2.5 of 2.50*, 0 of -*."""
+    """Reads the number of a prefix with more zeros than it needs: 2.5 of 2.50*, 0 of -*."""
     number = "-0" if prefix == "-" else prefix.removesuffix(".")
     if not _ONE.fullmatch(number) or _plain(number) == prefix:
         return None
@@ -459,7 +459,7 @@ class _Blocks:
         *,
         known: int | None = None,
     ) -> Iterator[Pairs]:
-        """The pairs among each class and its run of `right` that fit in all columns but the `known` one."""
+        """Finds the pairs of each class and its run of `right` that fit but in the `known` column."""
         ends = np.cumsum(counts)
         first = 0
         while first < left.size:

@@ -148,7 +148,7 @@ def compose_optimal(guarantee: Guarantee, *, delta: Fraction) -> float | None:
 
 
 def compose_in_ledger(guarantee: Guarantee, *, delta: Fraction) -> float | None:
-    """The least epsilon of a budget with this `delta` that admits the queries as one charge of a ledger."""
+    """Returns the least epsilon of a budget that admits the queries as one charge, with `delta`."""
     failing = guarantee.delta > 0
     if delta < guarantee.total.failure or (failing and delta == guarantee.total.failure):
         return None
@@ -171,7 +171,7 @@ def compose_in_ledger(guarantee: Guarantee, *, delta: Fraction) -> float | None:
 
 
 def compose_laplace(guarantee: Guarantee, *, delta: Fraction) -> float | None:
-    """The epsilon of k numbers with Laplace noise, each of this epsilon, by the law of their privacy loss.
+    """Returns the epsilon of k numbers with Laplace noise, by the law of their privacy loss.
 
     The loss of one is put on a grid that dominates it (Doroshenko and others 2022), and convolved without
     subtractions, so that rounding is bounded by a factor.

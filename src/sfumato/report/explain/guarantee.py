@@ -149,7 +149,7 @@ def belief_bounds(
 
 
 def best_guess(guarantee: Guarantee, prior: ExactLike) -> float:
-    """The largest share of right guesses between the two tables, if the one is true with chance `prior`.
+    """Returns the largest share of right guesses, if the one table is true with chance `prior`.
 
     >>> round(best_guess(Guarantee(kind="epsilon", amount=1), 0.5), 4)
     0.7311
@@ -295,7 +295,7 @@ def _gaussian_right(mu: float, prior: float) -> float:
 
 
 def _concentrated_right(rho: float, prior: float) -> float:
-    """An upper bound on a grid: between two rates, the detections of the one with the alarms of the other."""
+    """Bounds from above on a grid: the detections of one rate with the alarms of the next."""
     import numpy as np
 
     from sfumato.report.explain.powers import concentrated_powers

@@ -121,7 +121,7 @@ class Catalog:
     def _run(
         self, sql: str, session: Mapping[str, object], parameters: list[object]
     ) -> tuple[list[str], list[tuple[object, ...]]]:
-        """The types and rows of a statement for DuckDB, on a connection of its own and for a bounded time."""
+        """Runs a statement for a bounded time on a connection of its own; returns types and rows."""
         import duckdb
 
         cursor = self._connect().cursor()

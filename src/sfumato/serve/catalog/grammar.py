@@ -112,7 +112,7 @@ def read_statement(text: str) -> exp.Query | None:
 
 
 def is_about_system(tree: exp.Query) -> bool:
-    """Whether a query names a system table, or no table at all and functions that are known here alone."""
+    """Returns whether a query names a system table, or no table and known functions alone."""
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     named = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
     named = [table for table in named if table.db or table.name.lower() not in ctes]
@@ -360,7 +360,7 @@ def list_of(type_: str | None) -> str | None:
 
 
 def common(types: Sequence[str | None]) -> str | None:
-    """The type of values of several types, where PostgreSQL's choice is plain; None if it is not known."""
+    """Returns the type of values of several types, None where PostgreSQL's choice is not plain."""
     known = [type_ for type_ in types if type_ != "unknown"]
     if len({*known}) > 1:
         return known[0] if {*known} <= {"text", "name", "varchar"} else None

@@ -110,7 +110,7 @@ class Written:
 
 
 def write_statement(tree: exp.Query) -> Written:
-    """The query for DuckDB, which this changes; UnsupportedQuery for what is not allowed or not known."""
+    """Writes the query for DuckDB; UnsupportedQuery for what is not allowed or not known."""
     writer = _Writer()
     try:
         types = writer.query(tree, {}, {}, outermost=True)

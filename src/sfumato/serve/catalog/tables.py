@@ -208,7 +208,7 @@ def _read(name: str) -> str:
 
 
 def _define(relation: Relation) -> str:
-    """The statement that makes a system table; columns that are never NULL begin with nothing in them."""
+    """Returns the statement that makes a system table; columns never NULL begin empty."""
     empty = {"BOOLEAN": "false", "VARCHAR": "''"}
     columns = []
     for name, type_ in relation.columns.items():
@@ -256,7 +256,7 @@ def _make_row_types(relation: Relation) -> Iterator[dict[str, str | int]]:
 def _describe_project(
     project: Project, stored: Mapping[str, Mapping[str, str]], types: Mapping[str, Mapping[str, int]]
 ) -> Iterator[Relation]:
-    """The project's tables as relations of the schema `public`, with public facts as their comments."""
+    """Describes the project's tables as relations of `public`, with public facts as comments."""
     oid = _FIRST
     names = {number: name for name, number in read_description().oids.items()}
 

@@ -75,7 +75,7 @@ async def _send_asset(request: Request) -> Response:
 async def show(
     request: Request, asker: Asker | None, template: str, *, status: int = 200, **values: object
 ) -> Response:
-    """The page that `template` gives, with what every page has: who asks, where they may go, the token."""
+    """Sends the page of `template` with what all have: who asks, where they may go, the token."""
     user = None if asker is None else asker.user
     page = await run_in_threadpool(
         render_page,

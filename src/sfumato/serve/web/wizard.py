@@ -243,7 +243,7 @@ def _read_facts(
 
 
 def _apply_codebook(facts: Facts, text: str, kinds: Mapping[str, str]) -> Facts:
-    """The facts with what a codebook says, one line for each column: `ward: North, South` or `age: 0..99`."""
+    """Adds what a codebook says to the facts, a line a column: `ward: North, South` or `age: 0..99`."""
     columns = dict(facts.columns)
     for line in text.splitlines():
         name, _, words = (part.strip() for part in line.partition(":"))

@@ -65,7 +65,7 @@ class Rows:
 
 
 def move_cursor(place: int, count: int, direction: tuple[str, int | None]) -> tuple[range, int]:
-    """The rows that a cursor goes over, and where it then stands: on a row from 1, before them or after.
+    """Moves a cursor: returns the rows it goes over, and where it stands, from 1, before or after.
 
     >>> move_cursor(0, 10, ("forward", 2)), move_cursor(3, 10, ("backward", None))
     ((range(0, 2), 2), (range(1, -1, -1), 0))

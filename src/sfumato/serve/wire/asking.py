@@ -173,7 +173,7 @@ class Asker:
         return await self._wait(wait())
 
     async def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """What `work` gives, unless the client cancels: then the wait ends at once, and the work goes on."""
+        """Waits for `work` unless the client cancels: then the wait ends, and the work goes on."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._forget)
         cancelled = self._cancelled = asyncio.get_running_loop().create_future()
