@@ -273,18 +273,6 @@ def test_a_file_that_breaks_off_does_not_quote_a_record(tmp_path):
     assert caught.value.__cause__ is None
 
 
-def test_a_text_that_is_none_changes_no_other_record(tmp_path):
-    rows = 300_000
-    texts = pa.array([b"fine"] * (rows - 1) + [b"Jane Doe, HIV positive \xff"]).cast(pa.binary())
-    broken = pa.StringArray.from_buffers(rows, texts.buffers()[1], texts.buffers()[2])
-    pq.write_table(pa.table({"c": broken}), tmp_path / "t.parquet", row_group_size=50_000)
-    described = parse_table(
-        "t",
-        {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"], "outside": "other"}}},
-    )
-    assert count(tmp_path, described, "c").tolist() == [rows - 1, 1]
-
-
 @pytest.mark.parametrize(
     ("name", "sibling"),
     [("p[1]/d.parquet", "p1/d.parquet"), ("d[1].parquet", "d1.parquet"), ("d?.parquet", "dx.parquet")],
@@ -336,15 +324,3 @@ def test_what_is_no_number_is_none_whatever_the_others_hold(tmp_path, spec):
     for others in ([0.0], [0.0, 3.0], [7.0], []):
         counted = encode(tmp_path, pa.array([NAN, *others], pa.float64()), spec)
         assert counted == encode(tmp_path, pa.array(others, pa.float64()), spec)
-
-
-def test_a_text_is_read_without_the_one_after_it(tmp_path):
-    for text in (
-        "2024-04-28 18:07:00+01:",
-        "2024-04-28 18:07:00-01:30:",
-        "2024-04-28 18:07:",
-        "2024-04-28 18:",
-    ):
-        for other in (" of somebody else", "00 of somebody else", "30:00 of somebody", ""):
-            found = encode(tmp_path, [text, other], {"period": "hour"})
-            assert found == encode(tmp_path, [text], {"period": "hour"})

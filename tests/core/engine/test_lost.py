@@ -3,15 +3,13 @@
 from collections import Counter
 from fractions import Fraction
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helpers.asking import cells
-from sfumato.core.errors import RecipeError, SourceError
+from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import cap_records, parse_table
 from sfumato.core.questions.choices import CapChoice
 from sfumato.statements.engine import StatementEngine
@@ -92,34 +90,6 @@ def test_the_numbers_are_those_of_plain_python(tmp_path, rows, caps, columns):
     assert found == sorted(found, reverse=True)
 
 
-@pytest.mark.parametrize("records", [0, 1, 5, 6, 7, 500])
-def test_one_individual_adds_no_more_than_the_room_above_the_smallest_bound(tmp_path, records):
-    crowd = [(f"p{i % 7}", i % 4, "x") for i in range(40)]
-    person = [("somebody", i % 4, "xy"[i % 2]) for i in range(records)]
-    without, with_person = count(tmp_path, crowd), count(tmp_path, person + crowd[::-1])
-    added = [a - b for a, b in zip(with_person, without, strict=True)]
-    assert added == [max(0, min(records, MAX_RECORDS) - cap) for cap in (1, 2, 4, 6)]
-    assert max(added) <= MAX_RECORDS - 1
-
-
-def test_nobody_loses_anything(tmp_path):
-    assert count(tmp_path, []) == [0, 0, 0, 0]
-    assert count(tmp_path, [(None, 1, "x")] * 20) == [0, 0, 0, 0]
-    assert count(tmp_path, [("ana", 9, "x")] * 20) == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-def test_bounding_does_not_change_what_is_counted(tmp_path, bounding):
-    rows = [("ana", 1, "x")] * 9 + [("ben", 2, "y")] * 3
-    assert count(tmp_path, rows, table=describe(bounding=bounding)) == [7, 5, 2, 0]
-
-
-def test_the_order_of_records_does_not_matter(tmp_path):
-    random = np.random.default_rng(2)
-    rows = [(f"p{person}", 1, "x") for person in random.integers(0, 40, 300).tolist()]
-    assert count(tmp_path, rows) == count(tmp_path, rows[::-1]) == lost(rows, (1, 2, 4, 6))
-
-
 def test_counts_print_no_value_and_are_read_only(tmp_path):
     found = write(tmp_path, [("ana", 1, "x")] * 9).count(describe(), (ask(),), progress=lambda _: None)[0]
     assert "withheld" in repr(found)
@@ -131,14 +101,6 @@ def test_a_table_of_rows_has_no_bound_to_choose(tmp_path):
     engine = write(tmp_path, [("ana", 1, "x")])
     with pytest.raises(RecipeError, match="every row is an individual"):
         engine.count(describe(unit="row"), (ask(),), progress=lambda _: None)[0]
-
-
-def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
-    query = "SELECT error('somebody') FROM encoded"
-    monkeypatch.setattr("sfumato.core.engine.counts.lost_query", lambda table, choice: query)
-    with pytest.raises(SourceError, match="could not be read to the end") as caught:
-        count(tmp_path, [("somebody", 1, "x")])
-    assert "somebody" not in str(caught.value)
 
 
 @given(most=st.integers(1, 10**9), bound=st.integers(1, 10**9))
@@ -154,13 +116,3 @@ def test_holding_records_never_raises_the_bound(most, bound):
         table.unit.neighbours,
     )
     assert table.unit.max_records == most
-
-
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("bound", [1, 3, 6, 100])
-def test_held_counts_stay_within_the_held_bound(tmp_path, bounding, bound):
-    table = describe(bounding=bounding)
-    engine = write(tmp_path, [("ana", i % 4, "xy"[i % 2]) for i in range(40)])
-    (counts,) = engine.count(cap_records(table, bound), cells((("c", "d"),)), progress=lambda _: None)
-    most = min(bound, MAX_RECORDS) * table.grid
-    assert 0.99 * most <= counts.true_values.sum() <= most

@@ -21,7 +21,7 @@ from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
-from sfumato.core.questions.measurement import Request, request_grid, request_sensitivity
+from sfumato.core.questions.measurement import Request
 from sfumato.statements.engine import StatementEngine
 
 SIZES = {"c": 4, "d": 3}
@@ -165,24 +165,6 @@ def test_answers_are_those_of_plain_python(records, requests):
         assert values.tolist() == reference(records, request)
 
 
-@given(records=RECORDS, request=requests_of(), person=st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
-def test_one_individual_moves_the_answers_by_at_most_the_norm(records, request, person):
-    with_person, without = (
-        clip(each, [request])[0].astype(object)
-        for each in (records, [record for record in records if record[0] != person])
-    )
-    bound = request_sensitivity(describe(), request)
-    assert bound == request.counted.norm * request_grid(describe(), request)
-    assert sum((with_person - without) ** 2) <= bound**2
-
-
-HEAVY = {
-    "in one cell": [(9, 1, "x")] * 10**5,
-    "in all cells": [(9, index % 4, "xyz"[index % 3]) for index in range(10**5)],
-    "in one cell, and one beside": [*[(9, 1, "x")] * 10**5, (9, 0, "y")],
-    "outside the domain": [(9, 77, "x")] * 10**5,
-}
 CROWD = [(person % 6, person % 4, "xy"[person % 2]) for person in range(40)]
 SIGNED = Queries(
     cells=12,
@@ -193,21 +175,12 @@ SIGNED = Queries(
 )
 
 
-@pytest.mark.parametrize("name", HEAVY)
-@pytest.mark.parametrize("norm", [Fraction(1, 10**400), Fraction(1, 10**9), Fraction(1, 3), 2, 10**4, 10**30])
 @pytest.mark.parametrize("queries", [None, SIGNED])
-def test_heavy_individuals_stay_within_the_norm_and_use_it(name, norm, queries):
-    request = ask(("c", "d"), norm, queries)
-    (moved,), (without,) = clip(CROWD + HEAVY[name], [request]), clip(CROWD, [request])
-    difference = moved.astype(object) - without.astype(object)
-    bound = request.counted.norm * request_grid(describe(), request)
-    distance = sum(difference**2)
-    assert distance <= bound**2
-    if name != "outside the domain" and 1 < norm <= 100:
-        assert distance >= bound**2 * Fraction(9, 10), "scaled down further than the norm asks for"
-    if norm == 10**30:
-        raw = individual_answers(HEAVY[name], request.columns, queries)
-        assert difference.tolist() == [raw[9][row] * NORM_GRID if raw else 0 for row in range(moved.size)]
+def test_norms_of_any_size_hold_whoever_has_very_many_records(queries):
+    records = CROWD + [(9, index % 4, "xyz"[index % 3]) for index in range(10**5)] + [(8, 1, "x")] * 10**4
+    requests = [ask(("c", "d"), norm, queries) for norm in (Fraction(1, 10**400), 10**4, 10**30)]
+    for values, request in zip(clip(records, requests), requests, strict=True):
+        assert values.tolist() == reference(records, request)
 
 
 @given(
@@ -234,41 +207,6 @@ def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
             assert (factor + 2) ** 2 * square > (NORM_GRID * bound) ** 2, "smaller than it need be"
 
 
-def test_without_clipping_the_bound_would_be_broken(monkeypatch):
-    monkeypatch.setattr(counts, "scale_factor", lambda bound: f"{NORM_GRID}")
-    request = ask(("c", "d"), 2)
-    (moved,), (without,) = clip(CROWD + HEAVY["in all cells"], [request]), clip(CROWD, [request])
-    difference = moved.astype(object) - without.astype(object)
-    assert sum(difference**2) > (request.counted.norm * request_grid(describe(), request)) ** 2
-
-
-def test_clipping_before_the_queries_would_not_be_the_same():
-    # Two records whose weights cancel are within any norm, although their cells are not.
-    cancel = Queries(
-        cells=4, grid=1, starts=np.array([0, 2]), members=np.array([0, 1]), weights=np.array([1, -1])
-    )
-    records = [(1, 0, "x")] * 50 + [(1, 1, "x")] * 50 + [(2, 0, "x")]
-    (values,) = clip(records, [ask(("c",), 1, cancel)])
-    assert values.tolist() == [NORM_GRID]
-
-
-def test_a_norm_that_is_met_exactly_is_not_scaled():
-    records = [(1, 0, "x")] * 3 + [(1, 1, "x")] * 4
-    (at, below) = clip(records, [ask(("c",), 5), ask(("c",), Fraction(4_999_999, 10**6))])
-    assert at.tolist() == [3 * NORM_GRID, 4 * NORM_GRID, 0, 0]
-    assert (below[:2] > 0).all()
-    assert (below[:2] < at[:2]).all()
-
-
-def test_a_record_is_left_out_only_where_it_has_no_code():
-    # c is dropped outside its domain, and the answers do not depend on what else is asked.
-    records = [(1, 99, "x"), (1, 0, "x"), (2, None, "y")]
-    of_d, of_c = clip(records, [ask(("d",), 10), ask(("c",), 10)])
-    assert of_d.tolist() == [2 * NORM_GRID, NORM_GRID, 0]
-    assert of_c.tolist() == [NORM_GRID, 0, 0, 0]
-    assert clip(records, [ask(("d",), 10)])[0].tolist() == of_d.tolist()
-
-
 @pytest.mark.parametrize("source", ["t.csv", "t.csv.gz"])
 @given(records=RECORDS)
 @settings(max_examples=15, deadline=None)
@@ -277,13 +215,6 @@ def test_text_files_give_the_same_answers(source, records):
     requests = [ask(("c", "d"), Fraction(3, 2)), ask(("c",), 1)]
     records = [record for record in records if record[0] is not None]
     for one, other in zip(clip(records, requests, source=source), clip(records, requests), strict=True):
-        assert one.tolist() == other.tolist()
-
-
-def test_the_order_of_records_does_not_matter():
-    records = CROWD + HEAVY["in all cells"][:1000]
-    requests = [ask(("c", "d"), Fraction(7, 3)), ask(("c", "d"), 2, SIGNED)]
-    for one, other in zip(clip(records, requests), clip(records[::-1], requests), strict=True):
         assert one.tolist() == other.tolist()
 
 
@@ -317,20 +248,6 @@ def test_individuals_within_norms_are_those_of_plain_python(records, levels):
     ]
     expected = [sum(square <= level**2 for square in squares) for level in levels]
     assert within(records, levels) == [*expected, len(squares)]
-
-
-@given(records=RECORDS, levels=st.lists(NORMS, min_size=1, max_size=4, unique=True), person=st.integers(0, 5))
-@settings(max_examples=30, deadline=None)
-def test_one_individual_moves_each_number_within_by_at_most_one(records, levels, person):
-    levels = sorted(levels)
-    others = [record for record in records if record[0] != person]
-    for moved, without in zip(within(records, levels), within(others, levels), strict=True):
-        assert 0 <= moved - without <= 1
-
-
-def test_an_empty_table_has_nobody_within():
-    assert within([], [Fraction(1), Fraction(10**40)]) == [0, 0, 0]
-    assert clip([], [ask(("c",), 1)])[0].tolist() == [0, 0, 0, 0]
 
 
 def test_what_cannot_be_held_to_a_norm_is_refused(tmp_path):

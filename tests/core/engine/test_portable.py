@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from sfumato.core.engine import counts
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import CapChoice, NormChoice
-from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts, Queries
+from sfumato.core.questions.counts import NORM_GRID, IndividualCounts
 from sfumato.core.questions.measurement import Request
 from sfumato.servers.engine import counted_query
 
@@ -142,61 +141,6 @@ def test_individuals_are_counted_as_by_plain_python(records, most, unit):
     questions = pa.table({"cell": cells, "times": times, "question": np.arange(len(pairs))})
     found = run(counts.individuals_query(table, request.counted), records, columns, questions=questions)
     assert dict(found) == dict(expected)
-
-
-@given(records=RECORDS)
-@settings(max_examples=30, deadline=None)
-def test_lost_records_and_norms_are_those_of_plain_python(records):
-    table = describe(most=3)
-    caps = CapChoice(name="bound", columns=("a",), caps=(1, 2, 3), penalties=(0, 0, 0), epsilon=Fraction(1))
-    kept = Counter(person for person, a, *_ in records if None not in (person, a))
-    expected = tuple(sum(max(0, min(n, 3) - cap) for n in kept.values()) for cap in (1, 2, 3))
-    assert run(counts.lost_query(table, caps), records, ("a",)) == [expected]
-    norms = NormChoice(
-        name="norm",
-        columns=("a",),
-        norms=(Fraction(1), Fraction(3, 2), Fraction(5)),
-        quantile=Fraction(1, 2),
-        epsilon=Fraction(1),
-    )
-    squares = Counter()
-    for (person, _), n in Counter((p, a) for p, a, *_ in records if None not in (p, a)).items():
-        squares[person] += n * n
-    within = [sum(s <= norm**2 for s in squares.values()) for norm in norms.norms]
-    found = run(counts.within_query(table, COLUMNS, norms), records)
-    assert found == [(*within, len(squares))]
-
-
-@given(records=RECORDS, norm=st.fractions(min_value=Fraction(1, 50), max_value=8), weighted=st.booleans())
-@settings(max_examples=40, deadline=None)
-def test_clipped_sums_are_those_of_plain_python(records, norm, weighted):
-    table = describe()
-    queries = Queries(cells=3, grid=1000, starts=[0, 2, 3], members=[0, 2, 1], weights=[700, -1000, 999])
-    weights = [(0, 0, 700), (2, 0, -1000), (1, 1, 999)] if weighted else [(c, c, 1) for c in range(3)]
-    request = Request(
-        name="r",
-        counted=ClippedMarginal(("a",), norm, queries if weighted else None),
-        noise="gaussian",
-        scale=Fraction(10),
-    )
-    people = defaultdict(Counter)
-    for person, a, *_ in records:
-        if None not in (person, a):
-            for cell, r, w in weights:
-                people[person][r] += w * (cell == a)
-    bound = norm * (1000 if weighted else 1)
-    expected = Counter()
-    for answers in people.values():
-        square = sum(value**2 for value in answers.values())
-        factor = NORM_GRID
-        if square > bound**2:
-            shrunk = (NORM_GRID * bound) ** 2 * (1 - Fraction(1, 2**40))
-            factor = math.floor(math.sqrt(float(shrunk) / float(square)))
-        for r, value in answers.items():
-            expected[r] += factor * value
-    beside = pa.table({n: [row[i] for row in weights] for i, n in enumerate(["cell", "r", "w"])})
-    found = run(counts.clipped_query(table, COLUMNS, request.counted), records, weights=beside)
-    assert {r: a for r, a in found if a} == {r: a for r, a in expected.items() if a}
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])

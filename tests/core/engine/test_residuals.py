@@ -9,21 +9,13 @@ import pytest
 from sfumato.core.engine import counts
 from sfumato.core.engine.residuals import BoundedCodes, list_tables, residuals_query
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.counts import Queries, find_sensitivity
 from sfumato.core.questions.residuals import Link, Residuals, Term
 from sfumato.statements.engine import StatementEngine
 
 SIZES = {"a": 4, "b": 3, "y": 2}
 CLIP = 30
+MANY = [(i % 4, i % 3, i % 2) for i in range(500)]
 CROWD = [(f"crowd{i}", i % 4, i % 3, i % 2) for i in range(40)]
-INDIVIDUALS = {
-    "one record": [(1, 2, 1)],
-    "far too many, all alike": [(3, 0, 1)] * 500,
-    "far too many, over cells": [(i % 4, i % 3, i % 2) for i in range(500)],
-    "missing and outside": [(None, 1, 1), (1, None, 0), (9, 1, 1), (1, 1, None)] * 9,
-    "opposite": [(0, 0, 0), (0, 0, 1)] * 2,
-    "nothing": [],
-}
 
 
 def describe(*, bounding="truncate", neighbours="add-remove", unit="p"):
@@ -103,7 +95,7 @@ def test_the_sums_are_those_of_plain_python(tmp_path, columns, options):
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
 @pytest.mark.parametrize("unit", ["p", "row"])
 def test_the_portable_query_gives_the_same(tmp_path, bounding, unit):
-    records = [*CROWD, *(("many", *each) for each in INDIVIDUALS["far too many, over cells"])]
+    records = [*CROWD, *(("many", *each) for each in MANY)]
     table, question = describe(bounding=bounding, unit=unit), make_question(("b", "a"))
     expected = count(tmp_path, records, table, question)
     encoded = pa.table(
@@ -142,73 +134,6 @@ def test_a_model_that_changes_is_scored_as_if_it_were_new(tmp_path):
     assert found.true_values.tolist() == plain(other, CROWD, table).tolist()
     (again,) = engine.count(table, (first,), progress=lambda _: None)
     assert again.true_values.tolist() == before.true_values.tolist()
-
-
-def distances(folder, table, question):
-    """The L2 distance of the answers of neighbours, for every individual and relation."""
-    queries = question.queries
-    found = {}
-    for name, records in INDIVIDUALS.items():
-        folder_here = folder / name.replace(" ", "-")
-        folder_here.mkdir(exist_ok=True)
-        with_it = count(folder_here, [*CROWD, *(("it", *each) for each in records)], table, question)
-        found[name] = with_it.astype(float)
-    del queries
-    if table.unit.neighbours == "add-remove":
-        return [np.linalg.norm(each - found["nothing"]) for each in found.values()]
-    return [np.linalg.norm(one - two) for one in found.values() for two in found.values()]
-
-
-SIGNED = Queries(
-    cells=4,
-    grid=100,
-    starts=[0, 4, 8],
-    members=[0, 1, 2, 3] * 2,
-    weights=[70, -70, 70, -70, 71, 71, -71, -71],
-)
-
-
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("queries", [None, SIGNED], ids=["cells", "basis"])
-def test_nobody_moves_the_sums_by_more_than_the_sensitivity(tmp_path, neighbours, bounding, queries):
-    table = describe(bounding=bounding, neighbours=neighbours)
-    question = make_question(queries=queries)
-    stated = float(find_sensitivity(table, question, norm="L2"))
-    worst = max(distances(tmp_path, table, question))
-    assert worst <= stated
-    assert worst >= 0.5 * stated  # an individual that tries comes close
-
-
-FAULTS = {
-    "nothing is clipped": lambda values, low, high: values,
-    "clipped twice as wide": lambda values, low, high: np.minimum(np.maximum(values, 2 * low), 2 * high),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_clip_that_is_left_out_is_noticed(tmp_path, monkeypatch, fault):
-    table, question = describe(), make_question(clip=10)
-    stated = float(find_sensitivity(table, question, norm="L2"))
-
-    class Numpy:
-        clip = staticmethod(lambda values, low, high: fault(values, low, high))
-
-        def __getattr__(self, name):
-            return getattr(np, name)
-
-    monkeypatch.setattr("sfumato.core.engine.residuals.np", Numpy())
-    assert max(distances(tmp_path, table, question)) > stated
-
-
-def test_a_basis_whose_norm_is_not_checked_is_noticed(tmp_path, monkeypatch):
-    table = describe()
-    queries = Queries(cells=4, grid=100, starts=[0, 4], members=[0, 1, 2, 3], weights=[99, 99, 99, 99])
-    wide = Queries(cells=4, grid=100, starts=[0, 4, 8], members=[0, 1, 2, 3] * 2, weights=[70] * 4 + [70] * 4)
-    monkeypatch.setattr(Queries, "apply", lambda self, sums: np.concatenate([sums * 99, sums * 99]))
-    question = make_question(queries=wide)
-    assert max(distances(tmp_path, table, question)) > float(find_sensitivity(table, question, norm="L2"))
-    del queries
 
 
 def test_codes_do_not_leave_the_room():

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import write_project
 from sfumato.core.engine import textfile
@@ -496,38 +495,6 @@ def test_texts_that_double_stay_short_and_change_no_outcome(tmp_path):
     )
 
 
-def test_one_value_that_is_no_number_moves_a_join_by_its_own_records(tmp_path):
-    rows = {"p": [f"u{index}" for index in range(400)] * 2, "x": [2.0] * 400 + [0.5] * 400}
-    statement = (
-        "DP-SELECT 1 COUNT(*) FROM (SELECT p, x FROM t WHERE x >= 1.0) a JOIN t b ON a.p = b.p AND a.x = b.x"
-    )
-    without = ask(tmp_path / "a", pa.table(rows), statement)
-    odd = {"p": [*rows["p"], "odd"], "x": [*rows["x"], float("nan")]}
-    assert without == 400
-    assert abs(ask(tmp_path / "b", pa.table(odd), statement) - without) <= 3
-
-
-@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP"])
-def test_a_moment_is_read_from_its_own_text(tmp_path, kind):
-    texts = ["2020-01-01 12:34:56+01:", "2020-01-01 12:34:56+01:3", "2020-01-01T00:00:00-", "2020-01-0"]
-    for number, text in enumerate(texts):
-        alone = None
-        for other in ("", "0", "00 of another", ":30", "30", "1 12:00:00"):
-            table = pa.table({"p": ["a", "b"], "note": [text, other]})
-            statement = f"DP-SELECT 1 COUNT(CAST(note AS {kind})) FROM t WHERE p = 'a'"
-            found = ask(tmp_path / f"{number}{kind}{other[:1] or '-'}{len(other)}", table, statement)
-            alone = found if alone is None else alone
-            assert found == alone
-
-
-def test_one_text_that_is_none_leaves_statements_answered(tmp_path):
-    raw = pa.array([b"fine", b"fine", b"broken \xff\xfe"], pa.binary())
-    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
-    table = pa.table({"p": ["a", "b", "c"], "note": texts})
-    assert ask(tmp_path / "a", table, "DP-SELECT 1 COUNT(*) FROM t WHERE note = 'fine'") == 2
-    assert ask(tmp_path / "b", table, "DP-SELECT 1 COUNT(*) FROM t WHERE LENGTH(note) > 4") == 1
-
-
 def test_what_a_join_may_make_of_one_individual_is_bounded(tmp_path):
     table = pa.table({"p": ["a"] * 8 + ["b"], "x": list(range(9))})
     joins = "".join(f" JOIN t a{index} ON a0.p = a{index}.p" for index in range(1, 9))
@@ -545,32 +512,6 @@ def test_public_rows_that_repeat_a_key_are_counted_into_that_bound(tmp_path):
     assert ask(tmp_path, table, once, most=3, more=more) == 3
     with pytest.raises(UnsupportedQuery, match="rows of one individual"):
         ask(tmp_path, table, f"{once} JOIN names m ON t.k = m.k", most=3, more=more)
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "visited >= 'not a date'",
-        "visited >= DATE '2025-13-45'",
-        "fee > 'abc'",
-        "fee IN (1, 'abc')",
-        "fee BETWEEN 1 AND 'abc'",
-        "CAST('x' AS INTEGER) = 1",
-        "note || NOT (fee > 1) = 'x'",
-        " || ".join(["note"] * 400) + " = 'x'",
-        "fee LIKE note",
-        "note LIKE '%_a%_a%_b'",
-    ],
-)
-def test_what_could_only_fail_is_refused_before_a_charge(tmp_path, condition):
-    table = pa.table({"p": ["a"], "visited": [date(2025, 1, 1)], "fee": [1.5], "note": ["x"]})
-    pq.write_table(table, tmp_path / "t.parquet")
-    curator, noise = open_with(tmp_path, "t.parquet")
-    with pytest.raises(UnsupportedQuery, match="not answered"):
-        curator.sql(f"DP-SELECT 1 COUNT(*) FROM t WHERE {condition}")
-    assert not noise.seen
-    assert curator.budget().spent == 0
-    assert curator.sql("DP-SELECT 1 COUNT(*) FROM t WHERE visited >= '2025-01-01' AND fee > 1").spent == 1
 
 
 def test_how_values_are_written_is_part_of_the_schema(tmp_path):
@@ -627,25 +568,6 @@ def test_a_date_in_a_format_is_read_from_its_own_text(form, text):
         assert codes([each for one in texts for each in (one, other)])[::2] == alone
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "note <> visited",
-        "note = CAST(visited AS TIMESTAMP)",
-        "note >= DATE '2025-01-01'",
-        "visited IN (note)",
-        "NULLIF(note, visited) IS NULL",
-        "CASE visited WHEN note THEN 1 END = 1",
-        "note BETWEEN visited AND visited",
-    ],
-)
-def test_a_text_is_never_turned_into_a_moment_by_itself(tmp_path, condition):
-    table = pa.table({"p": ["a"], "visited": [date(2025, 1, 1)], "note": ["2020-01-01 12:34:56+01:"]})
-    with pytest.raises(UnsupportedQuery, match="text with dates"):
-        ask(tmp_path / "x", table, f"DP-SELECT 1 COUNT(*) FROM t WHERE {condition}")
-    assert ask(tmp_path / "y", table, "DP-SELECT 1 COUNT(*) FROM t WHERE CAST(note AS DATE) <> visited") == 0
-
-
 def test_narrow_types_do_not_overflow(tmp_path):
     table = pa.table({"c": pa.array([45, -90, 90, -128], pa.int8())})
     pq.write_table(table, tmp_path / "t.parquet")
@@ -694,9 +616,3 @@ def test_numbers_of_a_range_are_compared_with_all_their_decimals(tmp_path):
     curator, noise = open_with(tmp_path, "t.csv", more="[tables.t.columns.fee]\nrange = [0, 100]")
     curator.sql("DP-SELECT 1 COUNT(*) FROM t WHERE fee > 50")
     assert noise.seen[0][2].tolist() == [3]
-
-
-def test_open_spends_nothing_and_reads_nothing(tmp_path):
-    pq.write_table(pa.table({"p": [1]}), tmp_path / "t.parquet")
-    file = write_project(tmp_path, {}, unit="p", max_records=1)
-    assert sf.open(file).budget().spent == 0

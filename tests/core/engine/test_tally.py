@@ -66,21 +66,6 @@ def test_no_batch_at_all_leaves_no_cell():
     assert found.cells.size == found.true_values.size == 0
 
 
-def test_cells_at_the_end_of_the_largest_domain():
-    table = describe(FACTORS)
-    columns = tuple(table.columns)
-    assert table.cells(columns) == 2**63 - 1
-    counted = OccupiedTally(table, columns)
-    ends = {
-        name: np.array([0, size - 1, size - 1], np.uint32)
-        for name, size in zip(columns, FACTORS, strict=True)
-    }
-    counted.add(ends, None, rows=3)
-    found = counted.finish()
-    assert found.cells.tolist() == [0, 2**63 - 2]
-    assert found.true_values.tolist() == [1, 2]
-
-
 def test_codes_of_large_cells_are_read_back():
     table = describe(FACTORS)
     columns = tuple(table.columns)
@@ -154,47 +139,6 @@ def test_the_engine_counts_occupied_cells_as_it_counts_all(tmp_path, bounding, o
     assert np.array_equal(spread_out(occupied, table.cells(("c0", "c1"))), dense.true_values)
     assert np.array_equal(spread_out(one, table.cells(("c1",))), two.true_values)
     assert occupied.true_values.sum() == two.true_values.sum()
-
-
-def test_the_order_of_records_and_many_batches_do_not_matter(tmp_path, monkeypatch):
-    random = np.random.default_rng(3)
-    rows = [
-        (f"p{person}", int(a), int(b))
-        for person, a, b in zip(
-            random.integers(0, 3000, 9000),
-            random.integers(0, 5, 9000),
-            random.integers(0, 4, 9000),
-            strict=True,
-        )
-    ]
-    monkeypatch.setattr("sfumato.core.engine.counts._HELD", 4)
-    monkeypatch.setattr(engine_module, "_BATCH_ROWS", 100)
-    found = []
-    for ordered in (rows, rows[::-1], sorted(rows)):
-        write(tmp_path, ordered)
-        (counts,) = StatementEngine(tmp_path).count(
-            describe([4, 4]), cells((), (("c0", "c1"),)), progress=lambda _: None
-        )
-        found.append((counts.cells.tolist(), counts.true_values.tolist()))
-    assert found[0] == found[1] == found[2]
-    assert sum(found[0][1]) > 3000
-
-
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-def test_one_individual_adds_no_more_than_its_bound(tmp_path, bounding):
-    crowd = [(f"p{i}", i % 4, i % 3) for i in range(20)]
-    person = [("somebody", i % 4, i % 3) for i in range(50)]
-    table = describe([4, 3], bounding=bounding)
-    sums = []
-    for rows in (crowd, crowd + person):
-        write(tmp_path, rows)
-        (counts,) = StatementEngine(tmp_path).count(
-            table, cells((), (("c0", "c1"),)), progress=lambda _: None
-        )
-        sums.append(spread_out(counts, 12))
-    difference = sums[1] - sums[0]
-    assert difference.min() >= 0
-    assert 0.99 * table.contribution <= difference.sum() <= table.contribution
 
 
 def test_huge_domains_are_counted_through_the_engine(tmp_path):
