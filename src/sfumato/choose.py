@@ -26,7 +26,7 @@ from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
 from sfumato.core.facts.table import Neighbours
 from sfumato.core.law import make_law
-from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.chain import ChargeEntry
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.noise.choice import (
     exponential_choice,
@@ -73,7 +73,7 @@ class Pick(Generic[T]):
     candidate: T
     index: int
     cost: Cost
-    entry: Entry | None = None
+    entry: ChargeEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Picks(Generic[T]):
     candidates: tuple[T, ...]
     indices: tuple[int, ...]
     cost: Cost
-    entry: Entry | None = None
+    entry: ChargeEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +315,9 @@ def make_terms(
     )
 
 
-def charge_choice(ledger: Ledger | None, cost: Cost, *, name: str, facts: dict[str, Any]) -> Entry | None:
+def charge_choice(
+    ledger: Ledger | None, cost: Cost, *, name: str, facts: dict[str, Any]
+) -> ChargeEntry | None:
     """Returns the charge of a choice, on disk when this returns; None without a ledger."""
     if not isinstance(name, str) or not name:
         raise RecipeError("name must say in words what is chosen")
@@ -508,7 +510,7 @@ class AboveThreshold:
         count: int,
         grid: int,
         cost: Cost,
-        entry: Entry | None,
+        entry: ChargeEntry | None,
     ) -> None:
         self._queries: Iterator[Query] = iter(() if queries is None else queries)
         self._grid = grid

@@ -29,6 +29,7 @@ from llvmlite.binding import get_host_cpu_name
 import sfumato as sf
 from sfumato.accounting import Budget, Ledger
 from sfumato.choose import above_threshold, exponential, noisy_max, permute_and_flip
+from sfumato.core.exact import canonical_json
 from sfumato.release.ask import open_model
 
 PINS = Path(__file__).with_name("pins.json")
@@ -90,11 +91,19 @@ def pin_answer(answer):
 
 def pin_entries(entries):
     """The digests of what was charged to a ledger."""
-    told = [(entry.kind, entry.plan_digest, entry.table, entry.description) for entry in entries]
-    return {
-        "plan": [digest for kind, digest, _, _ in told if kind == "charge"],
-        "charge": short([each for each in told if each[0] == "charge"]),
-    }
+    charges = [entry for entry in entries if entry.kind == "charge"]
+    told = [(each.kind, each.plan_digest, each.table, describe_charge(each)) for each in charges]
+    return {"plan": [each.plan_digest for each in charges], "charge": short(told)}
+
+
+def describe_charge(entry):
+    """What a charge is for and what it costs, in the order of the keys."""
+    told = {**entry.description, "costs": [cost.to_record() for cost in entry.costs]}
+    told |= {} if entry.asked_by is None else {"asked_by": entry.asked_by}
+    told |= {} if entry.part_of is None else {"part_of": entry.part_of}
+    told |= {} if entry.window is None else {"window": entry.window.to_record()}
+    told |= {"units": entry.units} if entry.purpose == "statement" else {}
+    return json.loads(canonical_json(told))
 
 
 def choose_privately(folder):

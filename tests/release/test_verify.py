@@ -199,7 +199,7 @@ def test_edited_history_is_found(out):
     with sqlite3.connect(ledger) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
         assert "entries" in tables
-        connection.execute("UPDATE entries SET recorded_at = '2000-01-01T00:00:00+00:00' WHERE sequence = 1")
+        connection.execute("UPDATE entries SET hash = '00' WHERE sequence = 1")
     connection.close()
     with pytest.raises(sf.VerificationFailed, match="ledger"):
         sf.verify(out, ledger=ledger)

@@ -289,7 +289,7 @@ class Harness:
             error = f"{type(failure).__name__}: {failure}"
         except Exception as failure:  # a fault of the code under audit is something to see, too
             error = f"{type(failure).__name__}: {str(failure)[:200]}"
-        charged = tuple(cost for entry in curator.budget().entries for cost in entry.costs)
+        charged = tuple(cost for entry in curator.budget().charges for cost in entry.costs)
         return Outcome(
             seen=seen, stages=tuple(stages), error=error, charged=charged, declared=declared or charged
         )

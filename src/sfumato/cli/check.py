@@ -10,7 +10,8 @@ import typer
 from sfumato.cli.output import Delta, Epsilons, Force, Json, ProjectOption, note, print_json, show_check
 
 if TYPE_CHECKING:
-    from sfumato.curator import Check, Curator
+    from sfumato.curator import Curator
+    from sfumato.curator.check import Check
 
 
 def check(

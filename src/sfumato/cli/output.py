@@ -15,7 +15,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sfumato.curator import Check, Curator
+    from sfumato.curator import Curator
+    from sfumato.curator.check import Check
 
 
 # Of ASCII, of Latin-1, those that turn the direction of writing, and what no encoding can write.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sfumato.core.engine.gradients import TrueRecords
     from sfumato.core.facts.part import Part, Window
     from sfumato.core.facts.table import Table
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry, Purpose
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.noise.samplers import NoiseSource
@@ -75,13 +75,13 @@ Asked = Iterable[tuple["Cost", str | None]]
 class Bill:
     """What is to be charged: public facts about a question, and how to tell the version of its tables.
 
-    `digest` names the question, and `description` is what the ledger keeps of it; `tables` are their names
-    and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
-    of what is read. What is asked under the charge is about `table`, of all its people or of one of the
-    disjoint `parts`; statements have none. `asked_by` is who asks, and `at_most` the most epsilon that they
-    would spend on it. With `part_of`, a charge was made before that has paid for this one, too, and there are
-    no costs. `window` is that of the table: the periods that are read of it. `packed` gives the files that
-    must be whole.
+    `digest` names the question; `purpose`, `subject` and `description` are what the ledger keeps of it;
+    `tables` are their names and `units` the individuals that they protect, where they are several. `version`
+    gives the keyed digest of what is read. What is asked under the charge is about `table`, of all its people
+    or of one of the disjoint `parts`; statements have none. `asked_by` is who asks, and `at_most` the most
+    epsilon that they would spend on it. With `part_of`, a charge was made before that has paid for this one,
+    too, and there are no costs. `window` is that of the table: the periods that are read of it. `packed`
+    gives the files that must be whole.
     """
 
     digest: str
@@ -92,11 +92,13 @@ class Bill:
     units: Mapping[str, str] | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
-    part_of: Entry | None = None
+    part_of: ChargeEntry | None = None
     window: Window | None = None
     packed: Callable[[], tuple[Path, ...]] = tuple
     table: Table | None = None
     parts: tuple[Part, ...] = ()
+    purpose: Purpose = "other"
+    subject: str = ""
 
 
 class Reader(Protocol):
@@ -258,7 +260,7 @@ class Charged:
     def __init__(
         self,
         bill: Bill,
-        entry: Entry,
+        entry: ChargeEntry,
         *,
         ledger: Ledger,
         noise: NoiseSource | None,
@@ -411,6 +413,8 @@ def open_charge(
                 check_whole(path)
         progress("charging the ledger")
         entry = ledger.charge(
+            purpose=bill.purpose,
+            subject=bill.subject,
             description=bill.description,
             plan_digest=bill.digest,
             table=bill.tables,
@@ -436,7 +440,7 @@ def answer_under_charge(
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
     pace: Callable[[], None] = lambda: None,
-    under: Callable[[Entry], None] = lambda _: None,
+    under: Callable[[ChargeEntry], None] = lambda _: None,
 ) -> tuple[Noisy, bool]:
     """The noisy answer to a question that is asked at once, and whether it was charged now.
 

@@ -72,6 +72,8 @@ def write_folder(out: Path, files: Mapping[str, bytes]) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Forces the names in `folder` to disk: a rename is durable only then."""
+    if os.name == "nt":  # Windows cannot open a folder, and needs no sync for its names
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

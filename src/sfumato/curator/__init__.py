@@ -6,28 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.core.cost.budget import Amount, Budget, Spent
+from sfumato.core.cost.budget import Budget, Spent
 from sfumato.core.door import Bill, Charged, open_charge
 from sfumato.core.errors import RecipeError, ReleaseError
-from sfumato.core.exact import format_exact, parse_delta, parse_positive
+from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
 from sfumato.core.facts.table import PrivacyUnit, Table, find_place
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
+from sfumato.curator.check import Check
 from sfumato.pages.progress import show_stages
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.core.facts.part import Window
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
 
-__all__ = ["Check", "Curator", "describe_source", "open_project"]
+__all__ = ["Curator", "describe_source", "open_project"]
 
 
 def _show_budget(report: BudgetReport) -> str:
@@ -50,102 +51,6 @@ def _show_budget(report: BudgetReport) -> str:
 
 
 BudgetReport._repr_html_ = _show_budget  # type: ignore[attr-defined]  # the core draws no pages
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A dry run: the plan, whether it would be admitted, and what is left before it.
-
-    A release that was answered before, or was begun and not finished, costs nothing.
-    """
-
-    plan: Plan
-    admitted: bool
-    left: Amount
-    answered: bool = False
-    begun: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """Whether the release fits into the budget, or is free."""
-        if self.answered:
-            return "was answered before and is free"
-        if self.begun:
-            return "was begun before and is finished free of charge"
-        return "fits" if self.admitted else "does NOT fit"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is worth a look before it is paid, by public facts."""
-        from sfumato.curator.notes import list_notes
-
-        return list_notes(self.plan)
-
-    def __repr__(self) -> str:
-        recipe = self.plan.recipe
-        return f"Check({recipe.kind} of table {recipe.table} {self.verdict}; epsilon {self.left} left)"
-
-    def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import render_card
-
-        record = self.to_record()
-        return render_card(
-            f"{record['recipe']} of table {record['table']}",
-            facts={
-                "protects": f"one individual: {self.plan.table.unit.describe()}",
-                "budget": f"epsilon {record['left']} left; this release {self.verdict}; nothing was spent",
-            },
-            columns=("measurement", "cells", "noise", "95 % of errors within", "epsilon"),
-            rows=[
-                (
-                    row["name"],
-                    row["cells"],
-                    row["noise"],
-                    f"±{row['expected_error_95']:.4g}",
-                    row["epsilon"] or f"rho {row['rho']:.4g}",
-                )
-                for row in record["measurements"]
-            ],
-            count=len(record["measurements"]),
-        )
-
-    def to_record(self) -> dict[str, Any]:
-        """The dry run as plain data: what is asked, its noise, expected error and cost."""
-        from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
-
-        plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
-        planned = [(each, ask_cost(table, each), request_grid(table, each)) for each in plan.requests]
-        allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
-        return {
-            "recipe": plan.recipe.kind,
-            "table": table.name,
-            "unit": unit.name,
-            "max_records": unit.max_records,
-            "neighbours": unit.neighbours,
-            **({} if unit.window is None else {"window": list(unit.window)}),
-            "bounding": table.bounding,
-            "measurements": [
-                {
-                    "name": request.name,
-                    "cells": request_size(table, request),
-                    "noise": request.noise,
-                    "scale": float(request.scale / grid),
-                    "sensitivity": float(cost.sensitivity / grid),
-                    "norm": cost.norm,
-                    "expected_error_95": request.law.half_width() / grid,
-                    "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
-                    "rho": float(cost.rho),
-                }
-                for request, cost, grid in planned
-            ],
-            **allowance,
-            **({"parts": [part.to_record() for part in plan.parts]} if plan.parts else {}),
-            "left": str(self.left),
-            "admitted": self.admitted,
-            "answered": self.answered,
-            "begun": self.begun,
-            **({"notes": list(self.notes)} if self.notes else {}),
-        }
 
 
 class Curator:
@@ -551,6 +456,8 @@ class Curator:
     def _bill(self, plan: Plan) -> Bill:
         return Bill(
             digest=plan.asked_digest,
+            purpose="release",
+            subject=_name_recipe(plan.recipe),
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
@@ -657,14 +564,14 @@ class Curator:
         return plan
 
     def _find_kept(
-        self, plan: Plan, *finds: Callable[..., tuple[Entry, bytes] | None]
-    ) -> tuple[Entry, bytes] | None:
+        self, plan: Plan, *finds: Callable[..., tuple[ChargeEntry, bytes] | None]
+    ) -> tuple[ChargeEntry, bytes] | None:
         """What one of `finds` finds of the answers to `plan`, of the table as it is.
 
         To tell how that is, files are read once: not for what nobody asked.
         """
         ledger, name = self._ledger(), plan.asked_digest
-        if all(entry.plan_digest != name for entry in ledger.entries()):
+        if all(entry.plan_digest != name for entry in ledger.report().charges):
             return None
         version = self._engine.version(plan.table, secret=ledger.secret)
         found = (find(plan_digest=name, table_version=version) for find in finds)
@@ -680,6 +587,12 @@ class Curator:
         if self._opened is None:
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
+
+
+def _name_recipe(recipe: Recipe) -> str:
+    """Return what the ledger calls a recipe: its kind, and the columns that it groups by."""
+    by = recipe.to_record().get("by")
+    return f"{recipe.kind} by {', '.join(map(str, by))}" if isinstance(by, list) else recipe.kind
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

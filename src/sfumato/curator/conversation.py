@@ -30,7 +30,7 @@ from sfumato.release.files import (
 if TYPE_CHECKING:
     from sfumato.core.cost.cost import Cost
     from sfumato.core.door import Bill, Charged
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.servers.project import Engine
@@ -146,7 +146,7 @@ class Steps:
         self._plan, self._show = plan, progress
         self._records = open_records(plan, engine=engine, progress=progress)
         self._bill, self._ledger, self._noise = bill, ledger, noise
-        self.entries: tuple[Entry, ...] = ()
+        self.entries: tuple[ChargeEntry, ...] = ()
         self.charged = self.resumed = False
         self._given: tuple[Ask, ...] = ()
 
@@ -159,6 +159,7 @@ class Steps:
         bill = replace(
             self._bill,
             digest=digest(record),
+            purpose="other",  # a step of a release is none by itself
             description=record,
             costs=tuple(ask_cost(self._plan.table, ask) for ask in asks),
             at_most=None,  # what may be spent on all of it was compared before the first charge

@@ -100,7 +100,7 @@ def find_released_size(report: BudgetReport, ledger: Ledger, table: str) -> int 
 
     Privacy: post-processing of noisy answers that were paid for.
     """
-    charges = [entry for entry in report.entries if entry.kind == "charge" and entry.table == table]
+    charges = [entry for entry in report.charges if entry.table == table]
     for entry in reversed(charges[-_MOST_LOOKED_AT:]):
         description = entry.description
         noises = description.get("noise")

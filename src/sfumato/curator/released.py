@@ -37,7 +37,7 @@ from sfumato.sql.statement import read_statement
 if TYPE_CHECKING:
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.recipes.base import Plan
     from sfumato.sql.plan import QueryPlan
@@ -57,7 +57,7 @@ class Released:
     `make` plans a statement about its table at a price, `tables` is the record of that table.
     """
 
-    entry: Entry
+    entry: ChargeEntry
     plan: Plan
     ledger: Ledger
     make: Callable[[Statement], QueryPlan]
@@ -245,7 +245,7 @@ class Released:
 
 
 def open_released(
-    entry: Entry,
+    entry: ChargeEntry,
     *,
     project: Project,
     ledger: Ledger,

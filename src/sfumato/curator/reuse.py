@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.errors import SfumatoError
+from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry
 from sfumato.sql.expected import note_conditions
 from sfumato.sql.finish import (
     Answer,
@@ -45,7 +46,7 @@ _COLUMN = re.compile(r'"t\d+"\.(?:"(?:[^"]|"")*"|\w+)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Charge:
-    entry: Entry
+    entry: ChargeEntry
     question: dict[str, Any]
     answered: int
     where: frozenset[str] = frozenset()
@@ -102,7 +103,7 @@ class StoredQuestions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: tuple[Entry, ...] = ()
-        self._open: dict[int, Entry] = {}
+        self._open: dict[int, ChargeEntry] = {}
         self._charges: dict[str, dict[_Shape, _Alike]] = {}
         self._recipes: dict[str, list[_Charge]] = {}
         self._plans: dict[str, tuple[QueryPlan, Question] | None] = {}
@@ -147,7 +148,7 @@ class StoredQuestions:
         return last[1]
 
     def plan(
-        self, entry: Entry, make: Callable[[Statement], QueryPlan], tables: object
+        self, entry: ChargeEntry, make: Callable[[Statement], QueryPlan], tables: object
     ) -> tuple[QueryPlan, Question] | None:
         """The plan that a charge was for, made again from its record; None if that is not what comes out."""
         if entry.plan_digest not in self._plans:
@@ -161,7 +162,7 @@ class StoredQuestions:
         *,
         version: str,
         before: int | None,
-        open_released: Callable[[Entry], Released | None],
+        open_released: Callable[[ChargeEntry], Released | None],
     ) -> list[Released]:
         """The answered releases of a `table` in this version, the latest first; `before` as in `find`."""
         with self._lock:
@@ -183,23 +184,22 @@ class StoredQuestions:
         if seen > len(entries) or (seen and entries[seen - 1].hash != self._seen[-1].hash):
             self._open, self._charges, self._recipes, seen = {}, {}, {}, 0  # another ledger
         for entry in entries[seen:]:
-            text = entry.description_json
-            if entry.kind == "charge" and (b'"question"' in text or b'"recipe"' in text):
+            if isinstance(entry, ChargeEntry) and entry.purpose != "other":
                 self._open[entry.sequence] = entry
-            elif entry.kind == "answer":
-                charge = self._open.pop(entry.description["charge"], None)
+            elif isinstance(entry, AnswerEntry):
+                charge = self._open.pop(entry.charge, None)
                 if charge is not None:
                     self._enter(charge, answered=entry.sequence)
         self._seen = entries
 
-    def _enter(self, charge: Entry, *, answered: int) -> None:
-        question = charge.description.get("question")
-        if isinstance(question, dict):
+    def _enter(self, charge: ChargeEntry, *, answered: int) -> None:
+        question = charge.description.get("question") if charge.purpose == "statement" else None
+        if question is not None:
             where = frozenset(question["where"])
             known = _Charge(entry=charge, question=question, answered=answered, where=where)
             shape = _read_shape(where, question["keys"], filtered=question["asked"] != question["measures"])
             self._charges.setdefault(question["source"], {}).setdefault(shape, _Alike()).add(known)
-        elif "epsilons" in charge.description:  # a step of a recipe has none, and is no release by itself
+        elif charge.purpose == "release":
             known = _Charge(entry=charge, question={}, answered=answered)
             self._recipes.setdefault(charge.table, []).append(known)
 
@@ -236,7 +236,7 @@ def _pick(question: Question, shape: _Shape, alike: _Alike, *, rows: bool) -> It
 
 
 def _plan_again(
-    entry: Entry, make: Callable[[Statement], QueryPlan], tables: object
+    entry: ChargeEntry, make: Callable[[Statement], QueryPlan], tables: object
 ) -> tuple[QueryPlan, Question] | None:
     description = entry.description
     # What is done to the rows of the answer stands behind the query that aggregates.
@@ -257,7 +257,7 @@ def _plan_again(
     return (plan, question) if digest_question(plan, question) == entry.plan_digest else None
 
 
-def load_earlier(entry: Entry, plan: QueryPlan, question: Question, ledger: Ledger) -> Earlier:
+def load_earlier(entry: ChargeEntry, plan: QueryPlan, question: Question, ledger: Ledger) -> Earlier:
     """An earlier answer whose noisy values are read when they are needed."""
 
     @cache

@@ -24,7 +24,7 @@ from sfumato.recipes.base import Plan, Product, follow_recipe
 if TYPE_CHECKING:
     from sfumato.core.door import Bill
     from sfumato.core.engine.base import TrueCounts
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.servers.project import Engine
@@ -50,7 +50,7 @@ class Series:
         self._plan, self._bill, self._ledger = plan, bill, ledger
         self._noise, self._engine, self._show = noise, engine, progress
         self._stream = _name_stream(plan)
-        self.entries: tuple[Entry, ...] = ()
+        self.entries: tuple[ChargeEntry, ...] = ()
         self.charged = self.resumed = False
 
     def run(self) -> tuple[tuple[Answer, ...], Product]:
@@ -80,6 +80,7 @@ class Series:
         bill = replace(
             self._bill,
             digest=digest(record),
+            purpose="other",  # a period of a release is none by itself
             description=record,
             costs=() if period else self._plan.costs,
             part_of=self.entries[0] if period else None,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sfumato.core.cost.budget import Budget
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import PublicTable, Table
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry, Entry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.noise.samplers import NoiseSource
@@ -465,7 +465,7 @@ class Desk:
         spent: Fraction = Fraction(0),
         bind: Callable[..., QueryPlan] | None = None,
         progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction, Entry]:
+    ) -> tuple[NoisyAggregates, Fraction, ChargeEntry]:
         """The noisy aggregates of `plan`, the epsilon that was charged for them now, and the entry.
 
         `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
@@ -474,7 +474,7 @@ class Desk:
         question = self.question(plan)
         held, entries = [plan], []
 
-        def under(entry: Entry) -> None:
+        def under(entry: ChargeEntry) -> None:
             # A question that was first asked in another order is stored, and drawn, in that order.
             record = entry.description.get("question")
             entries.append(entry)
@@ -497,6 +497,8 @@ class Desk:
         noisy, charged = answer_under_charge(
             Bill(
                 digest=self._digest(plan, question),
+                purpose="statement",
+                subject=plan.text,
                 description={
                     **plan.to_record(),
                     **({} if question is None else {"question": question.to_record()}),
@@ -549,7 +551,7 @@ class Desk:
             return False
         ledger = self.open_ledger()
         name = self._digest(plan, self.question(plan))
-        if all(entry.plan_digest != name for entry in self.report().entries):
+        if all(entry.plan_digest != name for entry in self.report().charges):
             return False  # without reading files to know their version
         version = self._version(plan, ledger.secret)
         return ledger.find_answer(plan_digest=name, table_version=version) is not None

@@ -62,7 +62,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
-    """Statements planned together. Nothing is spent until `buy`.
+    """Statements planned together. Nothing is spent until `buy()`, which returns the answers in their order.
 
     `purchases` are what is measured and `statements` what is expected of each. `improvement` is how many
     times the mean squared error of asking them one by one, each relative to that, is larger.
@@ -73,16 +73,12 @@ class Workload:
     purchases: tuple[Measured, ...]
     statements: tuple[Expected, ...]
     admitted: bool
-    _buy: Callable[[], list[Answer]]
+    buy: Callable[[], list[Answer]]
 
     @property
     def improvement(self) -> float:
         """How many times larger the mean squared error of asking one by one is, at the same total."""
         return 1 / float(np.mean([1 / each.variance_ratio for each in self.statements]))
-
-    def buy(self) -> list[Answer]:
-        """Pays for the measurements and returns the answers, in the order of the statements."""
-        return self._buy()
 
     def to_record(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -171,7 +167,7 @@ def plan_workload(
         ),
         statements=tuple(_expect(each, measured, alone.get(each.number)) for each in wanted),
         admitted=desk.report().admits(cost for plan in plans for cost in plan.costs),
-        _buy=lambda: _buy(workload, wanted, purchases, shares, make, progress=progress),
+        buy=lambda: _buy(workload, wanted, purchases, shares, make, progress=progress),
     )
     return workload
 

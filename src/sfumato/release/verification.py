@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.errors import LedgerError, SourceError, VerificationFailed
 from sfumato.core.exact import digest
-from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry, Entry
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.questions.measurement import Answer, Measurement
 from sfumato.core.questions.series import RunningSums
@@ -155,10 +155,8 @@ def _check_steps(
         last = {key: value for key, value in certificate["ledger"].items() if key != "earlier"}
         stated = [*certificate["ledger"]["earlier"], last]
         pairs = list(zip(stated, batches, strict=True))
-    charges = {entry.hash: entry for entry in entries if entry.kind == "charge"}
-    recorded = {
-        (each.description["charge"], each.description["sha256"]) for each in entries if each.kind == "answer"
-    }
+    charges = {entry.hash: entry for entry in entries if isinstance(entry, ChargeEntry)}
+    recorded = {(each.charge, each.sha256) for each in entries if isinstance(each, AnswerEntry)}
     for step, batch in pairs:
         asks = tuple(answer.ask for answer in batch)
         entry = charges.get(str(step.get("hash")))
@@ -201,21 +199,19 @@ def _check_series(
     (series,) = answers
     assert isinstance(series, Measurement)
     assert isinstance(series.request.counted, RunningSums)
-    answered = {
-        each.description["charge"]: each.description["sha256"] for each in entries if each.kind == "answer"
-    }
+    answered = {each.charge: each.sha256 for each in entries if isinstance(each, AnswerEntry)}
     periods = np.split(series.noisy_values, series.request.counted.periods)
-    charges: dict[str, Entry] = {}
+    charges: dict[str, ChargeEntry] = {}
     for each in entries:
-        if each.kind == "charge" and each.sequence in answered:
+        if isinstance(each, ChargeEntry) and each.sequence in answered:
             charges.setdefault(each.plan_digest, each)
-    first: Entry | None = None
+    first: ChargeEntry | None = None
     for place, values in enumerate(periods):
         entry = charges.get(digest(plan.period_record(place)))
         if entry is None:
             raise VerificationFailed(f"the ledger holds no answer for period {place + 1} of this series")
         first = first or entry
-        paid = entry.costs == plan.costs if place == 0 else entry.description.get("part_of") == first.sequence
+        paid = entry.costs == plan.costs if place == 0 else entry.part_of == first.sequence
         if not paid:
             raise VerificationFailed(
                 f"the ledger's entry for period {place + 1} of this series charges another plan"
@@ -237,12 +233,13 @@ def _check_ledger(
 ) -> str:
     stated = certificate["ledger"]
     for entry in entries:
-        if describe_entry(entry) == stated:
+        if isinstance(entry, ChargeEntry) and describe_entry(entry) == stated:
             paid = entry.costs == plan.costs and entry.window == plan.table.window
             if entry.plan_digest != plan.asked_digest or not paid:
                 raise VerificationFailed("the ledger's entry for this release charges another plan")
-            answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
-            if not any(each.kind == "answer" and each.description == answer for each in entries):
+            answer = entry.sequence, hashlib.sha256(measurements).hexdigest()
+            answers = (each for each in entries if isinstance(each, AnswerEntry))
+            if all((each.charge, each.sha256) != answer for each in answers):
                 raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
             return (
                 f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.exact import NORMAL_95
-from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.chain import ChargeEntry
 from sfumato.pages import charts
 from sfumato.pages.svg import round_limit
 from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
@@ -171,7 +171,7 @@ def _ledger(given: ReportInput) -> Record:
     budget = given.ledger
     if budget is None:
         return {"entry": entry, "budget": None}
-    charges = [each for each in budget.entries if each.kind == "charge"]
+    charges = budget.charges
     return {
         "entry": entry,
         "budget": budget,
@@ -182,7 +182,7 @@ def _ledger(given: ReportInput) -> Record:
     }
 
 
-def _describe_charge(entry: Entry, mine: object) -> Record:
+def _describe_charge(entry: ChargeEntry, mine: object) -> Record:
     spent = add_costs(Spent(), entry.costs)
     return {
         "sequence": entry.sequence,

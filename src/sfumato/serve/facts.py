@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sfumato.core.cost.budget import read_epsilon
 from sfumato.core.exact import format_short
 from sfumato.core.facts.table import table_spec
+from sfumato.core.ledger.chain import AnswerEntry
 
 if TYPE_CHECKING:
-    from sfumato.core.ledger.chain import Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.curator import Curator
     from sfumato.serve.state import State
     from sfumato.sql.finish import Answer
@@ -42,11 +43,11 @@ def describe_tables(curator: Curator) -> list[dict[str, Any]]:
 def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
     """Returns the charges of `person`, or of everybody for None, the newest first."""
     report = curator.budget()
-    answered = {entry.description["charge"] for entry in report.entries if entry.kind == "answer"}
+    answered = {entry.charge for entry in report.entries if isinstance(entry, AnswerEntry)}
     return [
         _describe_charge(entry, report.budget.delta, answered=entry.sequence in answered)
-        for entry in reversed(report.entries)
-        if entry.kind == "charge" and person in (None, entry.asked_by)
+        for entry in reversed(report.charges)
+        if person in (None, entry.asked_by)
     ]
 
 
@@ -81,7 +82,7 @@ def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _describe_charge(entry: Entry, delta: Fraction, *, answered: bool) -> dict[str, Any]:
+def _describe_charge(entry: ChargeEntry, delta: Fraction, *, answered: bool) -> dict[str, Any]:
     epsilon = read_epsilon(entry.costs, delta)
     return {
         "sequence": entry.sequence,

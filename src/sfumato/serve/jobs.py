@@ -38,7 +38,8 @@ from sfumato.serve.clock import next_reply
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.curator import Check, Curator
+    from sfumato.curator import Curator
+    from sfumato.curator.check import Check
     from sfumato.serve.state import State
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -9,9 +9,7 @@ may hold what the statement held.
 from __future__ import annotations
 
 import math
-import os
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sfumato.core.errors import Conflict, LedgerError
 from sfumato.core.ledger.chain import FORMAT, Entry
-from sfumato.core.ledger.store import Row, Session, wait_until
+from sfumato.core.ledger.store import Row, Session, connections, wait_until
 from sfumato.servers.refusals import describe_refusal
 
 if TYPE_CHECKING:
@@ -46,24 +44,13 @@ _PARAMETERS = (
 _SECRETS = {"password", "sslpassword"}
 _OLDEST = 120000  # server_version of PostgreSQL 12
 _PAUSE = 0.2
-_MOST_IDLE = 8  # connections that are kept open, of one ledger in one process
 _CONFLICTS = ("40001", "40P01", "23505", "42P06", "42P07")
 _TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
 _LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
 
 _TABLES = {
     "answers": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
-    "entries": (
-        ("sequence", "bigint"),
-        ("recorded_at", "text"),
-        ("kind", "text"),
-        ("description", "bytea"),
-        ("plan_digest", "text"),
-        ("table_name", "text"),
-        ("table_version", "text"),
-        ("previous", "text"),
-        ("hash", "text"),
-    ),
+    "entries": (("sequence", "bigint"), ("record", "bytea"), ("hash", "text")),
     "meta": (("format", "integer"), ("secret", "bytea")),
     "progress": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
 }
@@ -104,7 +91,6 @@ _LOST = "the connection was lost; nothing was written; run it again"
 _GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
 # By the first characters of the state that the server reports, longest first.
 _REMEDIES = (
-    ("22021", "cannot keep a name with a NUL character; rename the table or the column"),
     ("25006", "cannot be written: the server or the database is read-only; use the primary server"),
     ("25P03", _LOST),
     ("3F000", _GONE),
@@ -138,7 +124,6 @@ class PostgresStore:
     parameters: Mapping[str, str]
     schema: str
     name: str
-    pool: _Pool = field(default_factory=lambda: _Pool(), compare=False)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r})"
@@ -279,9 +264,8 @@ class PostgresStore:
             raise LedgerError(
                 "a ledger in PostgreSQL needs another package: pip install 'sfumato[postgres]'"
             ) from None
-        opened = self.pool.take()
         try:
-            opened = opened or psycopg.connect(
+            opened = self._take_idle() or psycopg.connect(
                 psycopg.conninfo.make_conninfo("", **self.parameters),
                 application_name="sfumato",
                 autocommit=True,
@@ -301,7 +285,24 @@ class PostgresStore:
             colon = ":" if _is_lost(error) else ""
             raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
         finally:
-            self.pool.give_back(opened)
+            if opened.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                connections.give_back(self.place, opened)
+            else:
+                opened.close()
+
+    def _take_idle(self) -> psycopg.Connection[Row] | None:
+        """Return a connection that still works, if one is idle."""
+        import psycopg
+
+        found: psycopg.Connection[Row] | None
+        while (found := connections.take(self.place)) is not None:
+            try:
+                found.execute("SELECT 1")
+            except psycopg.Error:  # the server has ended it meanwhile, and perhaps all of them
+                found.close()
+            else:
+                return found
+        return None
 
     def _begin_work(self, connection: psycopg.Connection[Row], *, write: bool, timeout: float) -> None:
         if not write:
@@ -350,60 +351,6 @@ class PostgresStore:
 
     def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
         return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
-
-
-class _Pool:
-    """Connections that are open and not in use, of this process."""
-
-    __slots__ = ("_guard", "_idle", "_inherited", "_process")
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._idle: list[psycopg.Connection[Row]] = []
-        self._process = os.getpid()
-        self._inherited: list[list[psycopg.Connection[Row]]] = []
-
-    def take(self) -> psycopg.Connection[Row] | None:
-        """Returns a connection that still works, if one is idle."""
-        import psycopg
-
-        with self._guard:
-            self._look_who_asks()
-            idle, self._idle = self._idle, []
-        while idle:
-            connection = idle.pop()
-            try:
-                connection.execute("SELECT 1")
-            except psycopg.Error:  # the server has ended it meanwhile, and perhaps all of them
-                connection.close()
-                continue
-            with self._guard:
-                self._idle += idle
-            return connection
-        return None
-
-    def give_back(self, connection: psycopg.Connection[Row]) -> None:
-        """Keeps a connection that is not within a transaction, and closes any other."""
-        import psycopg
-
-        with self._guard:
-            self._look_who_asks()
-            clean = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            if clean and len(self._idle) < _MOST_IDLE:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def __del__(self) -> None:
-        if self._process == os.getpid():
-            for connection in self._idle:
-                connection.close()
-
-    def _look_who_asks(self) -> None:
-        if self._process != os.getpid():
-            # A fork's copies share the parent's connections. To close one would end it for both.
-            self._inherited.append(self._idle)
-            self._idle, self._process = [], os.getpid()
 
 
 @dataclass(slots=True)
@@ -518,9 +465,7 @@ def _find_remedy(error: psycopg.Error) -> str:
     import psycopg
 
     state = error.sqlstate or ""
-    if not state and isinstance(error, psycopg.DataError):  # refused here, before it was sent
-        state = "22021"
-    elif not state and isinstance(error, psycopg.OperationalError):
+    if not state and isinstance(error, psycopg.OperationalError):
         state = "08"
     unknown = "could not be used; look at the log of the server"
     return next((text for start, text in _REMEDIES if state.startswith(start)), unknown)

@@ -466,7 +466,8 @@ def spread_of_noise(noise: Noise) -> float:
         return float(np.mean(sum(part.variances for part in noise.parts)))
     if noise.kind == "exponential":
         return float(sum((cost.scale for cost in noise.costs), Fraction(0))) ** -2
-    return noise.deviation**2
+    # Of the continuous law, which scales: that on the integers vanishes faster than epsilon grows.
+    return noise.shape.variance * float(noise.scale) ** 2
 
 
 def can_average(plan: QueryPlan) -> bool:

@@ -1,13 +1,14 @@
 """Anchors: signed, checked by anyone, and missed by a ledger that was cut or written anew."""
 
 import sqlite3
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger, parse_anchor
 from sfumato.core.errors import LedgerError, VerificationFailed
-from sfumato.core.ledger.chain import Entry, find_key, read_key, sign_anchor
+from sfumato.core.ledger.chain import find_key, read_key, sign_anchor
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
 
@@ -88,11 +89,10 @@ def test_a_chain_that_was_sealed_anew_fails(tmp_path):
     charge(ledger)
     anchor = str(ledger.sign_anchor())
     before = ledger.entries()[1]
-    edited = Entry(**{**{n: getattr(before, n) for n in before.__slots__}, "plan_digest": "other"})
+    edited = replace(before, record=before.record.replace(b'"plan_digest":"', b'"plan_digest":"other'))
     with sqlite3.connect(path) as connection:
-        connection.execute(
-            "UPDATE entries SET plan_digest = 'other', hash = ? WHERE sequence = 2", (edited.seal(),)
-        )
+        change = "UPDATE entries SET record = ?, hash = ? WHERE sequence = 2"
+        connection.execute(change, (edited.record, edited.seal()))
     connection.close()
     Ledger(path).verify()  # the chain alone does not show it
     with pytest.raises(VerificationFailed, match="written anew"):
@@ -104,7 +104,7 @@ def test_the_key_is_made_with_the_ledger_for_its_owner_only(tmp_path):
     ledger = Ledger(path, Budget(1))
     key = tmp_path / "ledger.db.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    assert ledger.entries()[0].description["public_key"] == ledger.sign_anchor().public_key
+    assert ledger.entries()[0].public_key == ledger.sign_anchor().public_key
     anchor = str(ledger.sign_anchor())
     key.rename(tmp_path / "elsewhere")
     assert ledger.check_anchor(anchor)  # the public half is in the first entry
@@ -137,7 +137,7 @@ def test_a_ledger_without_a_key_gets_one_with_its_first_anchor(tmp_path, monkeyp
     monkeypatch.setattr("sfumato.core.ledger.chain.find_key", lambda *_, **__: None)
     ledger = Ledger(path, Budget(1))
     monkeypatch.undo()
-    assert "public_key" not in ledger.entries()[0].description
+    assert ledger.entries()[0].public_key is None
     other = Ledger(tmp_path / "other.db", Budget(1))
     with pytest.raises(VerificationFailed, match="no key yet"):
         ledger.check_anchor(str(other.sign_anchor()))

@@ -75,7 +75,8 @@ def test_an_entry_that_was_altered_in_its_file_is_refused(tmp_path):
             for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             if "entr" in name
         )
-        database.execute(f"UPDATE {table} SET plan_digest = 'third' WHERE plan_digest = 'second'")
+        edited = "CAST(replace(record, 'second', 'third') AS BLOB)"
+        database.execute(f"UPDATE {table} SET record = {edited} WHERE sequence = 3")
         database.commit()
     with pytest.raises(SfumatoError):
         Ledger(tmp_path / "ledger.db", Budget(10)).entries()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import sfumato.accounting
+import sfumato
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.core.errors import BudgetExceeded
 
-SOURCE = str(Path(sfumato.accounting.__file__).parents[2])
+SOURCE = str(Path(sfumato.__file__).parents[1])
 SPEND = """
 import sys
 from fractions import Fraction

@@ -64,7 +64,7 @@ def test_an_edited_ledger_fails_verification(folder, server):
     curator.release(folder / "recipe.toml", out=folder / "out")
     assert sf.verify(folder / "out", ledger=curator.ledger_path).unchecked == ()
     schema = Ledger(curator.ledger_path).path.rpartition("=")[2]
-    server.execute(f"UPDATE {schema}.entries SET table_name = 'x' WHERE sequence = 2")
+    server.execute(f"UPDATE {schema}.entries SET record = record || ' ' WHERE sequence = 2")
     with pytest.raises(sf.VerificationFailed, match="cannot be trusted"):
         sf.verify(folder / "out", ledger=curator.ledger_path)
     sfumato(folder, "verify", "out", code=4)

@@ -57,29 +57,4 @@ def test_the_units_are_read_back_from_the_chain(ledger):
     again = Ledger(ledger.path)
     with pytest.raises(RecipeError, match="'people'"):
         charge(again, "people", "person")
-    assert again.entries()[-1].units == {"visits": {"person"}, "people": {"patient"}}
-
-
-def test_what_earlier_versions_let_through_is_still_read(ledger, monkeypatch):
-    """A ledger that already has both units goes on with either."""
-    from sfumato.core.ledger import ledger as module
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "refuse_other_units", lambda *_, **__: None)
-        charge(ledger, "visits", "person")
-        charge(ledger, "visits", "row")
-    charge(ledger, "visits", "person")
-    charge(ledger, "visits", "row")
-    with pytest.raises(RecipeError, match="'person' and 'row'"):
-        charge(ledger, "visits", "household")
-
-
-def test_descriptions_do_not_speak_for_the_units(ledger):
-    with pytest.raises(RecipeError, match="'units'"):
-        ledger.charge(
-            description={"units": {"t": "row"}},
-            plan_digest="p",
-            table="t",
-            table_version="v",
-            costs=(Cost(kind="pure", scale=Fraction(1, 10)),),
-        )
+    assert again.entries()[-1].units == {"visits": "person", "people": "patient"}

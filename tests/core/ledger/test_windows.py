@@ -10,7 +10,7 @@ from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs, admits
 from sfumato.core.cost.parallel import SpentByPeriod
 from sfumato.core.errors import BudgetExceeded, LedgerError, RecipeError
 from sfumato.core.facts.part import Window
-from sfumato.core.ledger.chain import FORMAT, make_entry, replay_chain
+from sfumato.core.ledger.chain import ChargeEntry, make_entry, open_chain, replay_chain
 
 MONTHS = tuple("abcdef")
 AXIS = "month of t: 1"
@@ -143,26 +143,17 @@ def test_periods_that_are_read_in_another_way_are_refused(path):
             exchanged,
             "b",
         )
-    with pytest.raises(RecipeError, match="pass them as arguments"):
-        ledger.charge(
-            description={"window": {}}, plan_digest="p", table="t", table_version="v", costs=(HALF,)
-        )
     assert ledger.report(window("b")).left == 1
 
 
 def chain_of(*windows, cost=HALF):
     """A chain that was sealed right, whatever it holds."""
-    opened = make_entry(
-        history=None, kind="open", description={"budget": Budget(1).to_record(), "format": FORMAT}
-    )
+    opened = open_chain(Budget(1), b"secret")
     entries, history = [opened], replay_chain([opened])
+    facts = dict.fromkeys(("plan_digest", "table_version", "subject"), "")
+    facts |= {"table": "t", "units": {}, "costs": [cost.to_record()], "asked_by": None, "part_of": None}
     for each in windows:
-        entry = make_entry(
-            history=history,
-            kind="charge",
-            description={"costs": [cost.to_record()], **({} if each is None else {"window": each})},
-            table="t",
-        )
+        entry = make_entry(history, ChargeEntry, **facts, window=each, purpose="other", description={})
         entries.append(entry)
         history = replay_chain(entries)
     return history

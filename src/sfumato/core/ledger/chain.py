@@ -12,17 +12,17 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from sfumato.core.cost.budget import Budget, admits
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.parallel import SpentByPeriod, find_periods
-from sfumato.core.errors import LedgerError, RecipeError, SchemaError, VerificationFailed
+from sfumato.core.errors import LedgerError, RecipeError, SfumatoError, VerificationFailed
 from sfumato.core.exact import canonical_json, parse_positive
 from sfumato.core.facts.part import Window
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from sfumato.core.facts.table import Neighbours
 
-FORMAT = 3
+FORMAT = 4
 GENESIS = "0" * 64
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 
-EntryKind = Literal["open", "charge", "answer", "budget", "share"]
+Purpose = Literal["release", "statement", "other"]
 
 _ANCHOR = "sfumato-anchor-1"
 _FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
@@ -43,81 +43,96 @@ _FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of the ledger. `hash` seals it together with everything before it."""
+    """An entry of the ledger; `hash` seals `record`, its spelling, which holds the hash of the one before.
+
+    Each `kind` of entry is a class with fields of its own.
+    """
+
+    kind: ClassVar[str]
 
     sequence: int
     recorded_at: str
-    kind: EntryKind
-    description_json: bytes
+    previous: str
+    hash: str
+    record: bytes = field(repr=False)
+
+    def seal(self) -> str:
+        """Return the hash that this entry must carry: the SHA-256 of its record."""
+        return hashlib.sha256(self.record).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningEntry(Entry):
+    """The first entry: the budget, a random name, the digest of the secret, the public key of anchors."""
+
+    kind: ClassVar[str] = "open"
+
+    format: int
+    budget: Budget
+    ledger: str
+    secret_sha256: str
+    public_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetEntry(Entry):
+    """A budget that takes the place of the one before."""
+
+    kind: ClassVar[str] = "budget"
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareEntry(Entry):
+    """The most epsilon that a person may spend from now on; None if they may spend all there is."""
+
+    kind: ClassVar[str] = "share"
+
+    person: str
+    epsilon: Fraction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeEntry(Entry):
+    """What was charged: the plan and the version of its tables by their digests, the costs, and who asked.
+
+    `units` has the privacy unit of every private table, the column or "row". With `part_of`, an earlier
+    charge has paid for this one, which has no costs. A charge with a `window` was for its periods alone.
+    `subject` says in words what was asked; `description` is a record of it, read by its `purpose`.
+    """
+
+    kind: ClassVar[str] = "charge"
+
     plan_digest: str
     table: str
     table_version: str
-    previous: str
-    hash: str
+    costs: tuple[Cost, ...]
+    units: Mapping[str, str]
+    asked_by: str | None
+    part_of: int | None
+    window: Window | None
+    purpose: Purpose
+    subject: str
 
     @property
     def description(self) -> dict[str, Any]:
-        """What was recorded, as a tree of plain values; a fresh copy each time."""
-        tree: dict[str, Any] = json.loads(self.description_json)
+        """Return what was asked as a tree of plain values; a fresh copy each time."""
+        tree: dict[str, Any] = json.loads(self.record)["description"]
         return tree
 
-    @property
-    def units(self) -> dict[str, frozenset[str]]:
-        """The unit of each table that a charge names: the column, or "row"; empty if it is not recorded."""
-        description = self.description
-        if self.kind == "charge" and isinstance(description.get("units"), dict):
-            return {name: frozenset({str(unit)}) for name, unit in description["units"].items()}
-        if self.kind != "charge":
-            return {}
-        return {self.table: frozenset(cost.unit for cost in self.costs)}
 
-    @property
-    def costs(self) -> tuple[Cost, ...]:
-        """The costs that a charge recorded; empty for the other kinds."""
-        if self.kind != "charge":
-            return ()
-        return tuple(Cost.from_record(record) for record in self.description["costs"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerEntry(Entry):
+    """That the charge of the number `charge` has the answer with this digest."""
 
-    @property
-    def window(self) -> Window | None:
-        """The periods that a charge was for; None if it was for all records, or is none."""
-        recorded = self.description.get("window") if self.kind == "charge" else None
-        return None if recorded is None else Window.from_record(recorded)
+    kind: ClassVar[str] = "answer"
 
-    @property
-    def subject(self) -> str:
-        """What a charge was for: the statement, or the recipe and the columns it groups by."""
-        description = self.description
-        recipe = description.get("recipe") or {}
-        kind, by = str(recipe.get("recipe", "")), recipe.get("by")
-        return str(
-            description.get(
-                "statement", f"{kind} by {', '.join(map(str, by))}" if isinstance(by, list) else kind
-            )
-        )
+    charge: int
+    sha256: str
 
-    @property
-    def asked_by(self) -> str | None:
-        """Who asked for what a charge paid for, where a server told people apart."""
-        asked_by = self.description.get("asked_by") if self.kind == "charge" else None
-        return None if asked_by is None else str(asked_by)
 
-    def to_record(self) -> dict[str, Any]:
-        """All fields but the two hashes: what the seal covers, spelled canonically."""
-        return {
-            "description": self.description,
-            "kind": self.kind,
-            "plan_digest": self.plan_digest,
-            "recorded_at": self.recorded_at,
-            "sequence": self.sequence,
-            "table": self.table,
-            "table_version": self.table_version,
-        }
-
-    def seal(self) -> str:
-        """The hash that this entry must carry: SHA-256 of the previous hash and the record."""
-        sealed = bytes.fromhex(self.previous) + canonical_json(self.to_record())
-        return hashlib.sha256(sealed).hexdigest()
+Made = TypeVar("Made", bound=Entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +140,7 @@ class History:
     """What a verified chain says: its entries, the budget in force, and the exact sums.
 
     `answers` maps each answered charge to the digest of its answer, `answered` a plan and a version of its
-    table to the first such charge; `unanswered` has the other charges. `units` maps each table to the units
+    table to the first such charge; `unanswered` has the other charges. `units` maps each table to the unit
     for which it was charged. `shares` has the most epsilon that each person may spend who has a share,
     `spent_by` what each who asked has spent. `axis` says what the periods of all windows are.
     """
@@ -137,7 +152,7 @@ class History:
     answers: Mapping[int, str] = field(default_factory=dict)
     answered: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unanswered: frozenset[int] = frozenset()
-    units: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict)
     spent_by: Mapping[str, SpentByPeriod] = field(default_factory=dict)
     axis: str | None = None
@@ -162,73 +177,89 @@ class History:
         limit = self.limit
         return Budget(share, limit.delta, selection=limit.selection)
 
+    @property
+    def opening(self) -> OpeningEntry:
+        """Return the first entry."""
+        first = self.entries[0] if self.entries else None
+        if not isinstance(first, OpeningEntry):
+            raise LedgerError("it has no entries")
+        return first
+
+    def get_charge(self, sequence: int) -> ChargeEntry:
+        """Return the charge of this number."""
+        entry = self.entries[sequence - 1] if 1 <= sequence <= len(self.entries) else None
+        if not isinstance(entry, ChargeEntry):
+            raise LedgerError(f"entry {sequence} is no charge")
+        return entry
+
     def holds(self, entry: Entry) -> bool:
-        """Whether `entry` is one of the recorded entries, unchanged."""
+        """Return whether `entry` is one of the recorded entries, unchanged."""
         index = entry.sequence - 1
         return 0 <= index < len(self.entries) and self.entries[index] == entry
 
 
 def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) -> Entry:
-    """The first entry of a new chain: its budget, a random name, the digest of its secret, its public key."""
+    """Return the first entry of a new chain, with a random name for the ledger."""
     return make_entry(
-        history=None,
-        kind="open",
-        description={
-            "budget": budget.to_record(),
-            "format": FORMAT,
-            "ledger": secrets.token_hex(16),
-            "secret_sha256": hashlib.sha256(secret).hexdigest(),
-            **({} if public_key is None else {"public_key": public_key}),
-        },
+        None,
+        OpeningEntry,
+        format=FORMAT,
+        budget=budget.to_record(),
+        ledger=secrets.token_hex(16),
+        secret_sha256=hashlib.sha256(secret).hexdigest(),
+        public_key=public_key,
     )
 
 
-def make_entry(
-    *,
-    history: History | None,
-    kind: EntryKind,
-    description: Mapping[str, Any],
-    plan_digest: str = "",
-    table: str = "",
-    table_version: str = "",
-) -> Entry:
-    """The entry that comes next after `history`, recorded now and sealed; None begins a chain.
+def make_entry(history: History | None, kind: type[Made], **facts: object) -> Made:
+    """Return the entry that comes next after `history`, recorded now and sealed; None begins a chain.
 
-    `kind` says what the entry is and `description` all about it, as plain JSON. A charge names the digest of
-    its plan (`plan_digest`), its `table` and the digest of the records (`table_version`).
+    `kind` is its class, and `facts` are the fields of that as plain values.
 
-    >>> first = make_entry(history=None, kind="open", description={})
+    >>> first = open_chain(Budget(1), b"secret")
     >>> first.sequence, first.hash == first.seal()
     (1, True)
     """
+    sequence = 1 if history is None else len(history.entries) + 1
     try:
-        spelled = canonical_json(dict(description))
-        canonical_json([plan_digest, table, table_version])
+        record = canonical_json(
+            {
+                "kind": kind.kind,
+                "sequence": sequence,
+                "recorded_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+                "previous": GENESIS if history is None else history.head,
+                **facts,
+            }
+        )
     except (TypeError, ValueError) as error:
         raise RecipeError(f"the description of a ledger entry is not plain: {error}") from error
-    unsealed = Entry(
-        sequence=1 if history is None else len(history.entries) + 1,
-        recorded_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-        kind=kind,
-        description_json=spelled,
-        plan_digest=plan_digest,
-        table=table,
-        table_version=table_version,
-        previous=GENESIS if history is None else history.head,
-        hash="",
-    )
-    return replace(unsealed, hash=unsealed.seal())
+    entry = parse_entry(sequence, record, hashlib.sha256(record).hexdigest())
+    assert isinstance(entry, kind)
+    return entry
+
+
+def parse_entry(sequence: object, record: object, seal: object) -> Entry:
+    """Return the entry that a record spells, its seal not yet checked; refuses what it does not know."""
+    try:
+        tree = json.loads(record)  # type: ignore[arg-type]  # what is no text is refused
+        kind = _KINDS[tree.pop("kind")]
+        described = tree.pop("description") if kind is ChargeEntry else {}
+        facts = {name: _READERS[name](value) for name, value in tree.items()}
+        entry = kind(**facts, record=record, hash=seal)  # type: ignore[arg-type]  # each reader gives its type
+    except (SfumatoError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise LedgerError(f"entry {sequence} was edited, or is not of this version") from error
+    if not isinstance(record, bytes) or not isinstance(described, dict) or entry.sequence != sequence:
+        raise LedgerError(f"entry {sequence} was edited or moved")
+    return entry
 
 
 def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> History:
-    """What `entries` say, after checking every seal and that nothing was overspent.
+    """Return what `entries` say, after checking every seal and that nothing was overspent.
 
     `after` is a history already replayed from the entries before these. Raises LedgerError at the
-    first entry that was edited, removed, reordered or is unknown.
+    first entry that was edited, removed, reordered or is out of place.
 
-    >>> description = {"budget": Budget(1).to_record(), "format": FORMAT}
-    >>> entry = make_entry(history=None, kind="open", description=description)
-    >>> replay_chain([entry]).limit.describe()
+    >>> replay_chain([open_chain(Budget(1), b"secret")]).limit.describe()
     'epsilon 1'
     """
     start, new = after or History(), list(entries)
@@ -243,43 +274,41 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
             raise LedgerError(f"entry {sequence} was edited, removed or moved")
         head = entry.hash
-        if entry.kind not in get_args(EntryKind) or (entry.kind == "open") != (sequence == 1):
+        if isinstance(entry, OpeningEntry) != (sequence == 1):
             raise LedgerError(f"entry {sequence} is of a kind that cannot stand there")
-        try:
-            costs, window = entry.costs, entry.window
-            for name, unit in entry.units.items():
-                units[name] = units.get(name, frozenset()) | unit
-            if entry.kind in ("open", "budget"):
-                budget = _recorded_budget(entry)
-            if entry.kind == "answer":
-                charge, sha256 = _recorded_answer(entry, whole)
-                answers[charge] = sha256
-                asked = whole[charge - 1]
-                answered.setdefault((asked.plan_digest, asked.table_version), charge)
-                unanswered.discard(charge)
-            if entry.kind == "charge":
-                unanswered.add(sequence)
-            if entry.kind == "share":
-                person, share = _recorded_share(entry)
+        if isinstance(entry, OpeningEntry) and entry.format != FORMAT:
+            raise LedgerError(f"its format {entry.format} is one this version does not know")
+        match entry:
+            case OpeningEntry() | BudgetEntry():
+                budget = entry.budget
+            case ShareEntry(person=person, epsilon=share):
                 shares.pop(person, None)
                 shares.update({} if share is None else {person: share})
-        except (RecipeError, SchemaError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise LedgerError(
-                f"entry {sequence} holds a budget, cost or answer this version does not know"
-            ) from error
-        relations = {cost.neighbours for cost in costs} | ({neighbours} if neighbours else set())
-        if len(relations) > 1 or (entry.kind == "charge" and not costs and not _is_part(entry, whole)):
+            case AnswerEntry(charge=charge, sha256=sha256):
+                asked = whole[charge - 1] if 1 <= charge < sequence else None
+                if not isinstance(asked, ChargeEntry):
+                    raise LedgerError(f"entry {sequence} answers no charge before it")
+                answers[charge] = sha256
+                answered.setdefault((asked.plan_digest, asked.table_version), charge)
+                unanswered.discard(charge)
+        if not isinstance(entry, ChargeEntry):
+            continue
+        relations = {cost.neighbours for cost in entry.costs} | ({neighbours} if neighbours else set())
+        if len(relations) > 1 or (not entry.costs and not _is_part(entry, whole)):
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
+        if any(units.setdefault(name, unit) != unit for name, unit in entry.units.items()):
+            raise LedgerError(f"entry {sequence} charges a table for another unit than before")
+        unanswered.add(sequence)
+        window, asked_by = entry.window, entry.asked_by
         if window is not None:
             if axis not in (None, window.axis) or neighbours != "add-remove":
                 raise LedgerError(f"entry {sequence} has a window of other periods than those before")
             axis = window.axis
         periods = find_periods(window)
-        spent = spent.add(costs, periods)
-        asked_by = entry.asked_by
+        spent = spent.add(entry.costs, periods)
         if asked_by is not None:
-            spent_by[asked_by] = spent_by.get(asked_by, SpentByPeriod()).add(costs, periods)
+            spent_by[asked_by] = spent_by.get(asked_by, SpentByPeriod()).add(entry.costs, periods)
     history = History(
         entries=whole,
         budget=budget,
@@ -298,13 +327,13 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     return history
 
 
-def _is_part(entry: Entry, whole: tuple[Entry, ...]) -> bool:
+def _is_part(entry: ChargeEntry, whole: tuple[Entry, ...]) -> bool:
     """Whether a charge without costs is for a part of what an earlier one of its table has paid for."""
-    first = entry.description.get("part_of")
-    if not isinstance(first, int) or not 1 <= first < entry.sequence:
+    first = entry.part_of
+    if first is None or not 1 <= first < entry.sequence:
         return False
     paid = whole[first - 1]
-    return paid.kind == "charge" and paid.table == entry.table and bool(paid.costs)
+    return isinstance(paid, ChargeEntry) and paid.table == entry.table and bool(paid.costs)
 
 
 def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
@@ -322,11 +351,10 @@ def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: 
 def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
     """Raises an error if a table was charged with another unit before."""
     for table, unit in units.items():
-        charged = history.units.get(table, frozenset({unit}))
-        if unit not in charged:
-            before = " and ".join(repr(each) for each in sorted(charged))
+        charged = history.units.get(table, unit)
+        if unit != charged:
             raise RecipeError(
-                f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
+                f"table {table!r} was charged to ledger {name!r} with unit {charged!r}, and now its unit is "
                 f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
                 "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
                 "with a ledger of its own, whose budget comes on top of this one"
@@ -441,28 +469,35 @@ def public_half(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
-def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> tuple[int, str]:
-    description = entry.description
-    charge, sha256 = description["charge"], description["sha256"]
-    if not isinstance(charge, int) or not isinstance(sha256, str):
-        raise RecipeError("an answer names its charge and its digest")
-    if not 1 <= charge < entry.sequence or entries[charge - 1].kind != "charge":
-        raise RecipeError("an answer names a charge before it")
-    return charge, sha256
+def _typed(*kinds: type) -> Callable[[Any], object]:
+    def read(value: object) -> object:
+        if type(value) not in kinds:
+            raise TypeError("a field of another type")
+        return value
+
+    return read
 
 
-def _recorded_share(entry: Entry) -> tuple[str, Fraction | None]:
-    person, epsilon = entry.description["person"], entry.description["epsilon"]
-    if not isinstance(person, str) or not person:
-        raise RecipeError("a share names a person")
-    return person, None if epsilon is None else parse_positive(epsilon, name="share")
+def _or_none(read: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda value: None if value is None else read(value)
 
 
-def _recorded_budget(entry: Entry) -> Budget:
-    description = entry.description
-    if entry.kind == "open" and description["format"] != FORMAT:
-        raise RecipeError(f"format {description['format']} is not known")
-    return Budget.from_record(description["budget"])
+# What each kind of entry is called in its record, and how each field is read.
+_KINDS: dict[str, type[Entry]] = {
+    each.kind: each for each in (OpeningEntry, BudgetEntry, ShareEntry, ChargeEntry, AnswerEntry)
+}
+_READERS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("sequence", "charge", "format"), _typed(int)),
+    **dict.fromkeys(("recorded_at", "previous", "ledger", "secret_sha256", "sha256"), _typed(str)),
+    **dict.fromkeys(("person", "plan_digest", "table", "table_version", "purpose", "subject"), _typed(str)),
+    **dict.fromkeys(("public_key", "asked_by"), _typed(str, type(None))),
+    "part_of": _typed(int, type(None)),
+    "budget": Budget.from_record,
+    "epsilon": _or_none(lambda value: parse_positive(value, name="share")),
+    "costs": lambda value: tuple(map(Cost.from_record, value)),
+    "units": _typed(dict),
+    "window": _or_none(Window.from_record),
+}
 
 
 def _write_key(path: Path) -> None:

@@ -24,14 +24,20 @@ from sfumato.core.facts.part import Window
 from sfumato.core.ledger import chain
 from sfumato.core.ledger.chain import (
     Anchor,
+    AnswerEntry,
+    BudgetEntry,
+    ChargeEntry,
     Entry,
     History,
+    Made,
+    Purpose,
+    ShareEntry,
     refuse_other_neighbours,
     refuse_other_periods,
     refuse_other_units,
 )
 from sfumato.core.ledger.report import BudgetReport
-from sfumato.core.ledger.store import Session, find_store, parse_row, take_turn, try_again
+from sfumato.core.ledger.store import Session, find_store, take_turn, try_again
 
 
 class Ledger:
@@ -118,16 +124,19 @@ class Ledger:
         table: str,
         table_version: str,
         costs: tuple[Cost, ...],
+        purpose: Purpose = "other",
+        subject: str = "",
         resumable: bool = False,
         units: Mapping[str, str] | None = None,
         asked_by: str | None = None,
-        part_of: Entry | None = None,
+        part_of: ChargeEntry | None = None,
         window: Window | None = None,
-    ) -> Entry:
-        """The recorded charge, on disk when this returns; read the data only afterwards.
+    ) -> ChargeEntry:
+        """Return the recorded charge, on disk by then; read the data only afterwards.
 
-        `costs` is what is spent and `description`, plain JSON, on what. `plan_digest` and `table_version`
-        are digests of the plan and of the records of `table`; `find_answer` finds the answer by them.
+        `costs` is what is spent; `subject`, in words, and `description`, plain JSON, say on what, and
+        `purpose` how the latter is read. `plan_digest` and `table_version` are digests of the plan and of
+        the records of `table`; `find_answer` finds the answer by them.
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
         `units` has the unit of every private table, the column or "row", where `table` names several;
         otherwise the costs say it. `asked_by` is who asks; if they have a share, the costs must fit in it
@@ -142,22 +151,8 @@ class Ledger:
         """
         if bool(costs) == (part_of is not None) or not all(isinstance(cost, Cost) for cost in costs):
             raise RecipeError("a charge needs at least one Cost, or is a part of one that has them")
-        if {"costs", "units", "asked_by", "part_of", "window"} & set(description):
-            raise RecipeError(
-                "a description must not have a field 'costs', 'units', 'asked_by', 'part_of' or 'window'; "
-                "pass them as arguments"
-            )
         if part_of is not None and window is not None:
             raise RecipeError("a part of a charge has no window: that of the charge has paid for it")
-        recorded = {**description, "costs": [cost.to_record() for cost in costs]}
-        if units is not None:
-            recorded["units"] = dict(units)
-        if asked_by is not None:
-            recorded["asked_by"] = asked_by
-        if part_of is not None:
-            recorded["part_of"] = part_of.sequence
-        if window is not None:
-            recorded["window"] = window.to_record()
         with self._history(write=True) as (session, history):
             refuse_other_neighbours(history, costs, name=self._store.name)
             if part_of is not None:
@@ -178,11 +173,18 @@ class Ledger:
             entry = _append(
                 session,
                 history,
-                kind="charge",
-                description=recorded,
+                ChargeEntry,
                 plan_digest=plan_digest,
                 table=table,
                 table_version=table_version,
+                costs=[cost.to_record() for cost in costs],
+                units=dict(units),
+                asked_by=asked_by,
+                part_of=None if part_of is None else part_of.sequence,
+                window=None if window is None else window.to_record(),
+                purpose=purpose,
+                subject=subject,
+                description=dict(description),
             )
             if resumable:
                 nothing = hashlib.sha256(b"").hexdigest()
@@ -204,10 +206,10 @@ class Ledger:
             self._check_progress(session, entry, sha256, after)
             session.replace_progress(sequence=entry.sequence, payload=payload, sha256=sha256)
 
-    def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+    def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[ChargeEntry, bytes] | None:
         """The first charge for this plan on this version that has progress and no answer yet."""
         with self._history() as (session, history):
-            for entry in (history.entries[sequence - 1] for sequence in sorted(history.unanswered)):
+            for entry in map(history.get_charge, sorted(history.unanswered)):
                 if entry.plan_digest != plan_digest or entry.table_version != table_version:
                     continue
                 stored = session.read_progress(entry.sequence)
@@ -233,15 +235,7 @@ class Ledger:
             self._check_progress(session, entry, sha256, after)
             session.drop_progress(entry.sequence)
             session.insert_answer(sequence=entry.sequence, payload=payload, sha256=sha256)
-            _append(
-                session,
-                history,
-                kind="answer",
-                description={"charge": entry.sequence, "sha256": sha256},
-                plan_digest=entry.plan_digest,
-                table=entry.table,
-                table_version=entry.table_version,
-            )
+            _append(session, history, AnswerEntry, charge=entry.sequence, sha256=sha256)
 
     @contextmanager
     def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
@@ -262,17 +256,13 @@ class Ledger:
                 lock.enter_context(self._store.lock_question(key, timeout=self._timeout))
             yield
 
-    def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+    def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[ChargeEntry, bytes] | None:
         """The first answered charge for this plan on this version of the table, and its payload."""
-        with self._history() as (session, history):
-            sequence = history.answered.get((plan_digest, table_version))
-            if sequence is None:
-                return None
-            return history.entries[sequence - 1], self._payload(session, sequence, history.answers[sequence])
+        return next(iter(self.find_answers((plan_digest,), table_version=table_version)), None)
 
     def find_answers(
         self, plan_digests: Iterable[str], *, table_version: str
-    ) -> tuple[tuple[Entry, bytes], ...]:
+    ) -> tuple[tuple[ChargeEntry, bytes], ...]:
         """As `find_answer` for one plan after another, all at once, up to the first without an answer."""
         found = []
         with self._history() as (session, history):
@@ -281,7 +271,7 @@ class Ledger:
                 if sequence is None:
                     break
                 payload = self._payload(session, sequence, history.answers[sequence])
-                found.append((history.entries[sequence - 1], payload))
+                found.append((history.get_charge(sequence), payload))
         return tuple(found)
 
     def entries(self) -> tuple[Entry, ...]:
@@ -303,7 +293,7 @@ class Ledger:
             return report
 
     @try_again
-    def change_budget(self, budget: Budget) -> Entry:
+    def change_budget(self, budget: Budget) -> BudgetEntry:
         """The entry that puts `budget` in force; refused if more than it admits is already spent."""
         with self._history(write=True) as (session, history):
             if not all(admits(budget, each) for each in history.spent.find(None)):
@@ -311,10 +301,10 @@ class Ledger:
                     f"ledger {self._store.name!r} has already spent more than "
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
                 )
-            return _append(session, history, kind="budget", description={"budget": budget.to_record()})
+            return _append(session, history, BudgetEntry, budget=budget.to_record())
 
     @try_again
-    def set_share(self, person: str, epsilon: ExactLike | None) -> Entry | None:
+    def set_share(self, person: str, epsilon: ExactLike | None) -> ShareEntry | None:
         """The entry that lets `person` spend at most `epsilon` of the budget; None takes the limit away.
 
         Shares are limits within the budget and may add up to more than it. What was spent stays counted.
@@ -323,9 +313,9 @@ class Ledger:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
-        ...     ledger.set_share("ana", "0.4").description
+        ...     ledger.set_share("ana", "0.4").epsilon
         ...     ledger.report_share("ana").left
-        {'epsilon': '0.4', 'person': 'ana'}
+        Fraction(2, 5)
         0.4
         """
         share = None if epsilon is None else Budget(epsilon).epsilon
@@ -333,7 +323,7 @@ class Ledger:
             if history.shares.get(person) == share:
                 return None
             spelled = None if share is None else format_exact(share)
-            return _append(session, history, kind="share", description={"person": person, "epsilon": spelled})
+            return _append(session, history, ShareEntry, person=person, epsilon=spelled)
 
     def report_share(self, person: str, window: Window | None = None) -> BudgetReport | None:
         """What `person` may spend, has spent and has left of their share; None if they have none.
@@ -357,7 +347,7 @@ class Ledger:
         `folder` is that of the project, where the key is if the ledger is in a database.
         """
         with self._history() as (_, history):
-            recorded = history.entries[0].description.get("public_key")
+            recorded = history.opening.public_key
             key = chain.load_key(self._store.place, folder=folder, create=recorded is None)
             if key is None or recorded not in (None, chain.public_half(key)):
                 raise LedgerError(
@@ -373,14 +363,12 @@ class Ledger:
         """
         anchor, name = chain.parse_anchor(text), self._store.name
         self.verify()
-        entries = self.entries()
-        public = entries[0].description.get("public_key")
+        with self._history() as (_, history):
+            entries, public = history.entries, history.opening.public_key
         if public is None:
             key = chain.load_key(self._store.place, folder=folder, create=False)
             if key is None:
-                raise VerificationFailed(
-                    f"ledger {name!r} has no key yet, so none of its anchors can be signed"
-                )
+                raise VerificationFailed(f"ledger {name!r} has no key, so none of its anchors can be signed")
             public = chain.public_half(key)
         if anchor.public_key != public:
             raise VerificationFailed(f"the anchor is signed by another key than that of ledger {name!r}")
@@ -403,9 +391,7 @@ class Ledger:
             for sequence, sealed in history.answers.items():
                 self._payload(session, sequence, sealed)
             if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
-                raise self._damaged(
-                    "it does not contain the given anchor; an older copy may have been put back"
-                )
+                raise self._damaged("it does not hold the given anchor; an older copy may have been put back")
             return history.head
 
     def __repr__(self) -> str:
@@ -436,7 +422,7 @@ class Ledger:
         # Opening for writing proves at once that the file can be charged.
         with self._history(write=self._writable) as (session, history):
             self._secret = session.read_secret()
-            recorded = str(history.entries[0].description.get("secret_sha256"))
+            recorded = history.opening.secret_sha256
             if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
                 raise self._damaged("its secret was changed")
             return history
@@ -460,7 +446,7 @@ class Ledger:
         """
         rows = session.read_rows(start=len(seen.entries) if seen else 1)
         try:
-            new = list(map(parse_row, rows))
+            new = [chain.parse_entry(*row) for row in rows]
             gone = seen is not None and new[:1] != [seen.entries[-1]]
             history = chain.replay_chain(new[1:] if seen else new, after=seen)
         except LedgerError as error:
@@ -478,7 +464,7 @@ class Ledger:
         raise self._damaged(f"the stored answer to charge {sequence} was edited or removed")
 
     def _check_charge(self, history: History, entry: Entry) -> None:
-        if entry.kind != "charge" or not history.holds(entry):
+        if not isinstance(entry, ChargeEntry) or not history.holds(entry):
             raise LedgerError(f"ledger {self._store.name!r} has no such charge to answer")
 
     def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
@@ -534,10 +520,8 @@ def _report(
     )
 
 
-def _append(
-    session: Session, history: History, *, kind: chain.EntryKind, description: dict[str, Any], **named: str
-) -> Entry:
-    """The next entry, inserted; `named` are the plan, the table and its version where it has them."""
-    entry = chain.make_entry(history=history, kind=kind, description=description, **named)
+def _append(session: Session, history: History, kind: type[Made], **facts: object) -> Made:
+    """Insert the next entry, of this kind and with these facts, and return it."""
+    entry = chain.make_entry(history, kind, **facts)
     session.insert_entry(entry)
     return entry

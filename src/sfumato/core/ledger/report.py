@@ -20,7 +20,7 @@ from sfumato.core.cost.budget import (
 )
 from sfumato.core.cost.cost import Cost
 from sfumato.core.exact import format_exact
-from sfumato.core.ledger.chain import Entry
+from sfumato.core.ledger.chain import ChargeEntry, Entry
 
 _PARTS = re.compile("([0-9]+)")
 
@@ -87,9 +87,14 @@ class BudgetReport:
         return runs
 
     @property
+    def charges(self) -> tuple[ChargeEntry, ...]:
+        """Return the entries that are charges, in order."""
+        return tuple(entry for entry in self.entries if isinstance(entry, ChargeEntry))
+
+    @property
     def last(self) -> tuple[Cost, ...]:
         """The costs of the last charge that has any; empty if there is none."""
-        return next((entry.costs for entry in reversed(self.entries) if entry.costs), ())
+        return next((each.costs for each in reversed(self.charges) if each.costs), ())
 
     @property
     def more_like_last(self) -> int | None:
@@ -98,20 +103,7 @@ class BudgetReport:
 
     def to_record(self) -> dict[str, Any]:
         """The report as plain text and numbers, with a record of every charge."""
-        charges = []
-        for entry in self.entries:
-            if entry.kind == "charge":
-                spent = add_costs(Spent(), entry.costs)
-                charges.append(
-                    {
-                        "sequence": entry.sequence,
-                        "recorded_at": entry.recorded_at,
-                        "table": entry.table,
-                        "by": entry.subject,
-                        "epsilon": None if spent.epsilon is None else format_exact(spent.epsilon),
-                        "rho": format_exact(spent.rho),
-                    }
-                )
+        charges = [(entry, add_costs(Spent(), entry.costs)) for entry in self.charges]
         return {
             "total": str(self.total),
             "delta": str(self.delta),
@@ -119,7 +111,17 @@ class BudgetReport:
             "left": str(self.left),
             "more_like_last": self.more_like_last,
             **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.groups else {}),
-            "charges": charges,
+            "charges": [
+                {
+                    "sequence": entry.sequence,
+                    "recorded_at": entry.recorded_at,
+                    "table": entry.table,
+                    "by": entry.subject,
+                    "epsilon": None if spent.epsilon is None else format_exact(spent.epsilon),
+                    "rho": format_exact(spent.rho),
+                }
+                for entry, spent in charges
+            ],
         }
 
     def __repr__(self) -> str:

@@ -1,13 +1,14 @@
-"""Where a ledger is kept: one SQLite file with its transactions, and turns among those who ask the same.
+"""Keep a ledger in one SQLite file with its transactions, and turns among those who ask the same.
 
-Every operation opens its own connection. Nothing is shared between threads or inherited by a
-forked process, so neither can hold a stale view of what was spent. A ledger in a database is in `postgres`.
+A process keeps a connection open for its next transaction. One thread uses it at a time, no forked process
+inherits it, and between transactions it holds no lock, so nobody acts on a stale view of what was spent.
+A ledger in a database is in `servers.ledger`.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
-import json
 import os
 import re
 import secrets
@@ -16,14 +17,14 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sfumato.core.errors import Conflict, LedgerError
-from sfumato.core.exact import canonical_json
+from sfumato.core.files import sync_folder
 from sfumato.core.ledger.chain import FORMAT, Entry
 
 if sys.platform != "win32":
@@ -38,9 +39,7 @@ _TABLES = {
     "answers": """CREATE TABLE answers (
         sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
     "entries": """CREATE TABLE entries (
-        sequence INTEGER PRIMARY KEY, recorded_at TEXT NOT NULL, kind TEXT NOT NULL,
-        description BLOB NOT NULL, plan_digest TEXT NOT NULL, table_name TEXT NOT NULL,
-        table_version TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+        sequence INTEGER PRIMARY KEY, record BLOB NOT NULL, hash TEXT NOT NULL)""",
     "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
     "progress": """CREATE TABLE progress (
         sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
@@ -60,6 +59,8 @@ _REMEDIES = (
 # Of a transaction that another one undid: how often it is tried, and the first pause in seconds.
 _TRIES = 5
 _PAUSE = 0.05
+# Connections that are kept open, of all ledgers in one process. Windows removes no file that is open.
+_MOST_IDLE = 0 if os.name == "nt" else 8
 # Between two looks whether a lock is free, in seconds.
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.2
@@ -144,27 +145,14 @@ class Session(ABC):
         return secret if isinstance(secret, bytes) else b""
 
     def read_rows(self, *, start: int) -> list[Row]:
-        """The rows of the chain from entry `start` on, as they are stored, in order."""
+        """Return the rows of the chain from entry `start` on, as they are stored, in order."""
         return self.run(
-            "SELECT sequence, recorded_at, kind, description, plan_digest, table_name, table_version,"
-            " previous, hash FROM entries WHERE sequence >= ? ORDER BY sequence",
-            start,
+            "SELECT sequence, record, hash FROM entries WHERE sequence >= ? ORDER BY sequence", start
         )
 
     def insert_entry(self, entry: Entry) -> None:
-        """Appends `entry` to the open transaction."""
-        self.run(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            entry.sequence,
-            entry.recorded_at,
-            entry.kind,
-            entry.description_json,
-            entry.plan_digest,
-            entry.table,
-            entry.table_version,
-            entry.previous,
-            entry.hash,
-        )
+        """Append `entry` to the open transaction."""
+        self.run("INSERT INTO entries VALUES (?, ?, ?)", entry.sequence, entry.record, entry.hash)
 
     def insert_answer(self, *, sequence: int, payload: bytes, sha256: str) -> None:
         """Stores the payload that answers the charge `sequence`."""
@@ -229,8 +217,7 @@ class FileStore:
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             try:
-                with _words(path), closing(_connect(draft, mode="mode=rw", timeout=5.0)) as connection:
-                    connection.execute("PRAGMA journal_mode = WAL")
+                with _words(path), closing(_connect(draft, mode="rw")) as connection:
                     connection.execute("BEGIN IMMEDIATE")
                     for statement in _TABLES.values():
                         connection.execute(statement)
@@ -239,9 +226,9 @@ class FileStore:
                     connection.execute("COMMIT")
                 os.link(draft, path)
             finally:
-                for suffix in ("", "-wal", "-shm"):
+                for suffix in ("", "-journal"):
                     draft.with_name(draft.name + suffix).unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except FileExistsError:
             return
         except OSError as error:
@@ -260,56 +247,19 @@ class FileStore:
 
         With `read_only` the file is opened such that SQLite itself refuses to write it.
 
-        The commit is on disk when the block ends: write-ahead logging with synchronous = FULL syncs
-        the log at every commit.
+        The commit is on disk when the block ends: synchronous = EXTRA syncs the log, the file and, once the
+        log is removed, the folder.
         """
         path = self.place
         if not path.is_file():
             raise LedgerError(f"ledger {path.name!r} does not exist or is not a file")
         _refuse_second_name(path)
-        with _words(path), ExitStack() as stack:
-            if read_only:
-                connection = _connect_reader(path, timeout=timeout)
-            else:
-                connection = _connect(path, mode="mode=rw", timeout=timeout)
-            stack.callback(connection.close)
+        with _words(path), _take_connection(path, mode="ro" if read_only else "rw") as connection:
+            connection.execute(f"PRAGMA busy_timeout = {round(timeout * 1000)}")
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                _check_layout(connection, path.name)
-                yield FileSession(connection)
-            except BaseException:
-                if connection.in_transaction:  # SQLite may have rolled back already
-                    connection.execute("ROLLBACK")
-                raise
+            _check_layout(connection, path.name)
+            yield FileSession(connection)
             connection.execute("COMMIT")
-
-
-def parse_row(row: Row) -> Entry:
-    """The entry that a row spells, its seal not yet checked."""
-    sequence, recorded_at, kind, description, plan, table, version, previous, seal = row
-    texts = (recorded_at, kind, plan, table, version, previous, seal)
-    edited = LedgerError(f"entry {sequence} was edited")
-    if not isinstance(sequence, int) or not isinstance(description, bytes):
-        raise edited
-    try:
-        bytes.fromhex(str(previous))
-        tree = json.loads(description)
-        canonical = isinstance(tree, dict) and canonical_json(tree) == description
-    except (ValueError, TypeError, RecursionError) as error:
-        raise edited from error
-    if not canonical or not all(isinstance(text, str) for text in texts):
-        raise edited
-    return Entry(
-        sequence=sequence,
-        recorded_at=str(recorded_at),
-        kind=kind,  # type: ignore[arg-type]  # the chain refuses kinds it does not know
-        description_json=description,
-        plan_digest=str(plan),
-        table=str(table),
-        table_version=str(version),
-        previous=str(previous),
-        hash=str(seal),
-    )
 
 
 def try_again(
@@ -450,29 +400,93 @@ def _identify(file: Path | int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=timeout, isolation_level=None)
+class _Closable(Protocol):
+    def close(self) -> None:
+        """End the connection."""
+
+
+class _Connections:
+    """The open and idle connections of this process, each with what it leads to, the last used last."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.idle: list[tuple[object, _Closable]] = []
+
+    def take(self, place: object) -> Any:  # noqa: ANN401 - what was given back for this place
+        """Return an idle connection to a place, None if there is none."""
+        with self.guard:
+            places = [each for each, _ in self.idle]
+            return self.idle.pop(places.index(place))[1] if place in places else None
+
+    def give_back(self, place: object, connection: _Closable) -> None:
+        """Keep a connection for whoever goes to the place next; of too many, end those used longest ago."""
+        with self.guard:
+            self.idle.append((place, connection))
+            ended = [self.idle.pop(0) for _ in range(len(self.idle) - _MOST_IDLE)]
+        for _, each in ended:
+            each.close()
+
+    def close(self) -> None:
+        """End all that are idle."""
+        while self.idle:
+            self.idle.pop()[1].close()
+
+    def close_before_fork(self) -> None:
+        """End all before the process is forked: neither SQLite's nor a server's can be used by two."""
+        self.guard.acquire()
+        self.close()
+
+
+connections = _Connections()
+atexit.register(connections.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=connections.close_before_fork,
+        after_in_parent=lambda: connections.guard.release(),
+        after_in_child=connections.__init__,  # type: ignore[misc]  # the child begins with none
+    )
+
+
+@contextmanager
+def _take_connection(path: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
+    """Lend a connection to the file at `path`, and undo the transaction that an error leaves.
+
+    Raises LedgerError if another file stands there at the end: what was written is where nobody finds it.
+    """
+    place = path.resolve(), _identify(path), mode
+    connection = connections.take(place) or _connect(place[0], mode=mode)
+    try:
+        yield connection
+        # What comes next reads the file anew, even where it was edited by something other than SQLite.
+        connection.execute("PRAGMA shrink_memory")
+        _refuse_moved(path, place[1])
+    except BaseException as error:
+        with suppress(sqlite3.Error):  # SQLite may have rolled back already
+            connection.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error) or connection.in_transaction:
+            connection.close()
+        else:
+            connections.give_back(place, connection)
+        raise
+    connections.give_back(place, connection)
+
+
+def _connect(path: Path, *, mode: str) -> sqlite3.Connection:
+    # Whichever thread takes it has it alone.
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA synchronous = FULL")  # also the first look at the file
+        connection.execute("PRAGMA synchronous = EXTRA")  # also the first look at the file
         connection.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync may stop in the drive
+        # A log that is removed at each commit leaves one file, and no lock between transactions. With a
+        # write-ahead log a connection holds one, which this process loses when it closes the file elsewhere.
+        _refuse_other_log(path, connection)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _connect_reader(path: Path, *, timeout: float) -> sqlite3.Connection:
-    try:
-        return _connect(path, mode="mode=ro", timeout=timeout)
-    except sqlite3.OperationalError as error:
-        name = getattr(error, "sqlite_errorname", "")
-        log = path.with_name(path.name + "-wal")
-        if not name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) or log.exists():
-            raise
-    # In a folder that cannot be written SQLite cannot join the log; without one, nothing is being
-    # written and the file alone is the whole truth.
-    return _connect(path, mode="immutable=1", timeout=timeout)
 
 
 def _check_layout(connection: sqlite3.Connection, name: str) -> None:
@@ -498,6 +512,16 @@ def _words(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _refuse_other_log(path: Path, connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA journal_mode").fetchone() != ("delete",):
+        raise LedgerError(f"{path.name!r} is not a ledger, or was changed; restore it from a backup")
+
+
+def _refuse_moved(path: Path, file: tuple[int, int]) -> None:
+    if _identify(path) != file:
+        raise LedgerError(f"ledger {path.name!r} was moved or replaced while it was used; run it again")
+
+
 def _refuse_second_name(path: Path) -> None:
     """Under two names a file has two logs, which do not know of each other's charges."""
     for _ in range(40):  # a ledger that is being created has a second name for an instant
@@ -516,16 +540,6 @@ def _explain_creation(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return start + "the disk is full; free some space"
     return start + f"{error.strerror}; choose a folder on a local disk"
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # Windows cannot open a folder, and needs no sync for its names
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_payload(rows: list[Row]) -> tuple[bytes, str] | None:
