@@ -1,11 +1,11 @@
 """Cards in notebooks: escaped, without scripts and sheets, short."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 import sfumato as sf
+from helpers.pages import Reader
 from sfumato.pages.notebook import MOST_ROWS, render_card, render_table
 from sfumato.pages.render import Page
 from sfumato.report.page import build_report
@@ -41,29 +41,11 @@ def shown(tmp_path_factory):
 NAMES = ("check", "release", "answer", "price", "budget", "curator", "report")
 
 
-class Tags(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open, self.seen = [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append(tag)
-        self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_is_whole_and_brings_neither_scripts_nor_sheets(shown, name):
-    tags = Tags()
-    tags.feed(shown[name]._repr_html_())
-    assert tags.seen
-    assert not tags.open
-    assert not {"script", "style", "link"} & set(tags.seen)
+    tags = Reader(shown[name]._repr_html_()).tags
+    assert tags
+    assert not {"script", "style", "link"} & tags
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,6 @@
 import json
 import re
 from fractions import Fraction
-from html.parser import HTMLParser
 
 import numpy as np
 import pyarrow as pa
@@ -11,45 +10,13 @@ import pytest
 
 import sfumato as sf
 from helpers.cases import read_cases
+from helpers.pages import Reader
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.core.errors import RecipeError, ReleaseError, VerificationFailed
 from sfumato.report.page import build_report
 from sfumato.report.sections import SECTIONS
 
 LIMIT = 1_000_000
-VOID = {"br", "hr", "img", "link", "meta", "source", "path", "line", "circle", "rect"}
-
-
-class Reader(HTMLParser):
-    """The elements of a page, checked to be closed in their order."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.elements, self.text, self.headings = [], [], [], []
-        self.feed(page)
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID or (tag == "rect" and not self.get_starttag_text().endswith("/>")):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        if tag in ("circle", "rect") and (not self.open or self.open[-1] != tag):
-            return
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-        if "h2" in self.open:
-            self.headings.append(data)
-
-    @property
-    def words(self):
-        return re.sub(r"\s+", " ", " ".join(self.text))
 
 
 @pytest.fixture

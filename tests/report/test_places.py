@@ -2,13 +2,13 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from helpers.browser import find_browser
+from helpers.pages import Reader
 from sfumato.cli.city import City, simulate_map
 from sfumato.core.errors import RecipeError
 from sfumato.pages.svg import step_of
@@ -20,17 +20,6 @@ from sfumato.report.page import build_report
 from sfumato.report.places import _compare_places
 
 LIMIT = 1_000_000
-
-
-class Attributes(HTMLParser):
-    """All attributes of a page."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def handle_starttag(self, tag, attrs):
-        self.found += attrs
 
 
 def write_map(folder, names, *, size=None):
@@ -145,11 +134,10 @@ def test_hostile_names_in_a_map_stay_text(folders, tmp_path):
     assert bad not in page
     assert "<script" not in page
     assert "<img" not in page
-    reader = Attributes()
-    reader.feed(page)
-    assert not any(key.startswith("on") for key, _ in reader.found)
+    attributes = Reader(page).attributes
+    assert not any(key.startswith("on") for key, _ in attributes)
     assert "https://example.org" in page  # as text alone
-    assert all(value.startswith("#") for key, value in reader.found if key in ("href", "src"))
+    assert all(value.startswith("#") for key, value in attributes if key in ("href", "src"))
 
 
 def test_the_column_that_the_map_names_is_drawn(folders, tmp_path):
