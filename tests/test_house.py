@@ -102,12 +102,12 @@ def test_only_audits_give_a_curator_other_noise():
 
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
-    "cycles between modules": 12,
-    "modules with a single importer": 81,
+    "cycles between modules": 9,
+    "modules with a single importer": 80,
     "class names in four modules or more": 0,
     "rooms at the top": 24,
     "lines of source": 101_200,
-    "lines of tests": 67_200,
+    "lines of tests": 65_800,
 }
 
 
