@@ -106,7 +106,7 @@ CEILINGS = {
     "modules with a single importer": 80,
     "class names in four modules or more": 0,
     "rooms at the top": 24,
-    "lines of source": 101_200,
+    "lines of source": 101_750,
     "lines of tests": 65_800,
 }
 

@@ -21,12 +21,12 @@ from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
 from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
+from sfumato.core.engine import aggregates as execute
 from sfumato.core.engine import duckdb as engine_module
 from sfumato.core.facts.project import parse_project, read_project
 from sfumato.core.questions import counts
 from sfumato.core.questions.choices import CapChoice
 from sfumato.curator import conversation, statements
-from sfumato.statements import execute
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)

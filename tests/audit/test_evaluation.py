@@ -16,6 +16,7 @@ import pytest
 
 from helpers.asking import answer_zeros
 from sfumato.core.engine import duckdb
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
@@ -24,7 +25,6 @@ from sfumato.core.questions.measurement import Measurement, find_part, request_g
 from sfumato.recipes import Additive, Linear, Logistic
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.shared import evaluation
-from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 random = np.random.default_rng(12)

@@ -47,8 +47,8 @@ def test_control_half_the_noise_is_noticed(monkeypatch):
 
 @pytest.mark.slow
 def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
+    from sfumato.core.engine.statements import StatementEngine
     from sfumato.core.errors import SourceError
-    from sfumato.statements.engine import StatementEngine
 
     original = StatementEngine.aggregate
 

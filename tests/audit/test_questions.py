@@ -23,6 +23,7 @@ from sfumato.core.engine import counts as engine_counts
 from sfumato.core.engine import moments as engine_moments
 from sfumato.core.engine import residuals as engine_residuals
 from sfumato.core.engine.gradients import TrueRecords
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.core.questions import choices, counts
@@ -51,7 +52,6 @@ from sfumato.recipes import Additive, Clusters, Linear, Logistic, Network
 from sfumato.recipes.base import follow_recipe
 from sfumato.recipes.shared.budget import calibrate
 from sfumato.recipes.shared.compression import Compression, take_contrasts
-from sfumato.statements.engine import StatementEngine
 
 MOST = 3
 CROWD = [(f"c{i // 2}", float(i % 5), "xyz"[i % 3], float(i % 11), i % 7) for i in range(120)]

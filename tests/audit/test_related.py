@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.recipes import Related
 from sfumato.recipes.shared.budget import calibrate
-from sfumato.statements.engine import StatementEngine
 
 DELTA = Fraction(1, 10**6)
 HOMES = {f"h{place}": [(place % 3,)] for place in range(20)}

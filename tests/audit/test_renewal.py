@@ -15,10 +15,10 @@ import pytest
 import sfumato as sf
 from sfumato.core.cost.parallel import SpentByPeriod
 from sfumato.core.engine import sealed
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, OccupiedCells
 from sfumato.recipes import CellCounts
-from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]

@@ -18,9 +18,9 @@ import pytest
 import sfumato as sf
 import sfumato.core.noise
 from sfumato.accounting import Allowance
+from sfumato.core.engine import aggregates as execute
 from sfumato.core.errors import ChargeKept
 from sfumato.curator import draws, statements
-from sfumato.statements import execute
 
 MAX_RECORDS = 4
 PROJECT = """
@@ -279,7 +279,7 @@ class Bench:
             patch.setattr("sfumato.core.noise.add_noise", add_noise)
             patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
             for plan in plans:
-                true_aggregates = curator._engine.aggregate(plan, tables, progress=lambda _: None)
+                true_aggregates = curator._engine.aggregate(plan.query, tables, progress=lambda _: None)
                 statements._add_noise(plan, true_aggregates, sfumato.core.noise)
                 answered.append((plan, true_aggregates))
         return answered, requests
@@ -485,8 +485,8 @@ def _loosen(monkeypatch, **facts):
     def loosen(original):
         def loose(connection, plan, *rest):
             unit = replace(plan.unit, max_records=facts.get("max_records", plan.unit.max_records))
-            groups = facts.get("max_groups", plan.max_groups)
-            return original(connection, replace(plan, unit=unit, max_groups=groups), *rest)
+            query = replace(plan.query, max_groups=facts.get("max_groups", plan.query.max_groups))
+            return original(connection, replace(plan, unit=unit, query=query), *rest)
 
         return loose
 
@@ -666,7 +666,7 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
 
 
 def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    from sfumato.statements import engine
+    from sfumato.core.engine import statements as engine
 
     monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
     monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)

@@ -15,10 +15,10 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.specimens import UserCountsAsWritten
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, ask_cost
-from sfumato.statements.engine import StatementEngine
 
 
 @pytest.mark.statistical

@@ -13,6 +13,7 @@ import sfumato as sf
 from helpers.drawn import watch_draws
 from helpers.projects import open_rows, write_project
 from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import BudgetExceeded, LedgerError
 from sfumato.core.facts.part import Window
 from sfumato.core.facts.table import parse_table
@@ -23,7 +24,6 @@ from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
 from sfumato.core.questions.outcomes import Outcomes, Scorer
 from sfumato.core.questions.residuals import Term
-from sfumato.statements.engine import StatementEngine
 
 
 def draw_exactly(curator, statement):

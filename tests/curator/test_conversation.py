@@ -18,6 +18,7 @@ import sfumato as sf
 import sfumato.core.noise
 from helpers.asking import converse
 from sfumato.accounting import Cost, Spent, add_costs
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import ChargeKept
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
@@ -27,7 +28,6 @@ from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes.base import Plan, Product, follow_recipe
 from sfumato.release.files import append_answers
-from sfumato.statements.engine import StatementEngine
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato.statements.engine import StatementEngine
+from sfumato.core.engine.statements import StatementEngine
 
 PROJECT = """
 [budget]

@@ -84,7 +84,7 @@ def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(proje
         "import os, signal\n"
         "from sfumato.servers import project as engines\n"
         "import sfumato as sf\n"
-        "from sfumato.statements.engine import StatementEngine\n"
+        "from sfumato.core.engine.statements import StatementEngine\n"
         "class Dying(StatementEngine):\n"
         "    def aggregate(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

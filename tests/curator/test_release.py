@@ -13,7 +13,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.core import files as write
-from sfumato.statements.engine import StatementEngine
+from sfumato.core.engine.statements import StatementEngine
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -250,7 +250,7 @@ def test_an_interrupt_keeps_the_charge_and_writes_nothing(project):
         "import os, signal, sys\n"
         "from sfumato.servers import project as engines\n"
         "from sfumato.cli import main\n"
-        "from sfumato.statements.engine import StatementEngine\n"
+        "from sfumato.core.engine.statements import StatementEngine\n"
         "class Slow(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
@@ -360,7 +360,7 @@ def test_killed_between_steps_keeps_the_ledger_whole(project):
         "import os, signal, sys\n"
         "from sfumato.servers import project as engines\n"
         "import sfumato as sf\n"
-        "from sfumato.statements.engine import StatementEngine\n"
+        "from sfumato.core.engine.statements import StatementEngine\n"
         "class Dying(StatementEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

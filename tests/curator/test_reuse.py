@@ -10,13 +10,14 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.facts.project import read_project
 from sfumato.core.law import SHAPES as LAWS
 from sfumato.curator import Curator, statements
 from sfumato.curator.reuse import StoredQuestions
 from sfumato.curator.statements import Desk
 from sfumato.sql import question, reuse
-from sfumato.sql.aggregates import Key, Measure
+from sfumato.sql.aggregates import Key
 from sfumato.sql.laws import NoisePart, part_widths, sum_width
 from sfumato.sql.plan import QueryPlan
 from sfumato.sql.question import short

@@ -8,13 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from sfumato.core.engine import aggregates as execute
 from sfumato.core.engine.encode import connect
 from sfumato.core.errors import SfumatoError
 from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import Desk
 from sfumato.sql.rows import selects_rows
 from sfumato.sql.statement import read_statement
-from sfumato.statements import execute
 
 NAN, INF = float("nan"), float("inf")
 TEXTS = [
@@ -302,7 +302,7 @@ def plan_statement(text, project, engine):
         if selects_rows(statement.query):
             return None
         plan = desk.plan(statement, desk.catalog(statement))
-        engine.bind(plan, {name: project.tables[name] for name in plan.relation.tables})
+        engine.bind(plan.query, {name: project.tables[name] for name in plan.relation.tables})
     except SfumatoError:
         return None
     return plan
@@ -317,10 +317,10 @@ def project_budget(project):
 
 def list_rows(plan, table, engine):
     """What DuckDB makes of every record that a statement about rows keeps: codes of keys, then values."""
+    checked = engine.bind(plan.query, {table.name: table})
     with connect(plainly=True) as connection:
-        sealed = engine._seal(table, frozenset(execute.names_in(plan)))
-        execute.open_sealed(connection, plan, table, sealed)
-        rows = connection.sql(execute._encoded(plan, with_unit=True, part="inside")).fetchall()
+        execute.open_sealed(connection, checked, table, engine._seal(table, execute.names_in(checked)))
+        rows = connection.sql(execute._encoded(checked, with_unit=True, part="inside")).fetchall()
     return {row[0]: tuple(None if each is None else int(each) for each in row[1:]) for row in rows}
 
 

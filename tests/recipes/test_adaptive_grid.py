@@ -14,6 +14,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import project_text, write_project
 from sfumato.accounting import Budget, Spent, add_costs, admits
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
@@ -23,7 +24,6 @@ from sfumato.core.questions.measurement import Measurement, ask_cost, request_gr
 from sfumato.inference.shrinkage import shrink_counts
 from sfumato.recipes import AdaptiveGrid, read_recipe
 from sfumato.recipes.base import follow_recipe
-from sfumato.statements.engine import StatementEngine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
 OUTER = [["region", "month"], ["region", "age"]]

@@ -10,10 +10,10 @@ import pytest
 import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import find_part
 from sfumato.core.questions.outcomes import Outcomes
-from sfumato.statements.engine import StatementEngine
 
 COLUMNS = {
     "a": {"range": [0, 9]},

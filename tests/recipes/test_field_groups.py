@@ -18,6 +18,7 @@ import sfumato.core.noise
 from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Budget, Cost, Spent, add_costs, admits, mu_to_epsilon
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import OccupiedCells
@@ -26,7 +27,6 @@ from sfumato.recipes import FieldGroups, field_groups
 from sfumato.recipes.base import Plan, Product
 from sfumato.release.certificate import pack_json
 from sfumato.release.files import pack_measurements
-from sfumato.statements.engine import StatementEngine
 
 SPEC = {
     "source": "t.parquet",

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import Table
@@ -17,7 +18,6 @@ from sfumato.core.questions.counts import Marginal
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.conditional import Conditional
 from sfumato.recipes import Related
-from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]

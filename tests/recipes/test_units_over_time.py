@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.recipes import CellCounts, Running
-from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]

@@ -32,7 +32,7 @@ COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
 # The process dies by itself when it has charged and is about to read.
 DIES = """
 import os, signal
-from sfumato.statements.engine import StatementEngine
+from sfumato.core.engine.statements import StatementEngine
 def aggregate(self, *args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 StatementEngine.aggregate = aggregate

@@ -264,14 +264,12 @@ def test_what_is_answered_is_answered_alike(neighbours, monkeypatch, attack):
 
 
 def test_the_recorder_notices_an_individual_who_is_not_bounded(neighbours, monkeypatch):
-    from sfumato.statements import execute
+    from sfumato.core.engine import aggregates as execute
 
     original = execute._bound_rows
 
     def unbounded(connection, plan):
-        return original(
-            connection, replace(plan, unit=replace(plan.unit, max_records=10**6), max_groups=10**6)
-        )
+        return original(connection, replace(plan, unit=replace(plan.unit, max_records=10**6)))
 
     monkeypatch.setattr(execute, "_bound_rows", unbounded)
     joined = "DP-SELECT 1 SUM(a.h) FROM people a JOIN people b ON a.p = b.p JOIN people c ON a.p = c.p"

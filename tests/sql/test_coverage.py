@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from sfumato.core import noise
+from sfumato.core.algebra.measures import CELLS
+from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import _add_noise
-from sfumato.sql.aggregates import CELLS
 from sfumato.sql.finish import finish_query
 from sfumato.sql.planner import prepare_query
 from sfumato.sql.relation import Source
 from sfumato.sql.statement import read_statement
-from sfumato.statements.execute import TrueAggregates
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.sql.expected import ExpectedError
-from sfumato.statements.engine import StatementEngine
 
 PROJECT = """
 [budget]

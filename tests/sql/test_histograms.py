@@ -8,7 +8,7 @@ import pytest
 
 from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
-from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.sql.plan import Noise
 from sfumato.sql.quantiles import count_levels, list_levels, read_quantiles
 

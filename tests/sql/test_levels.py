@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from helpers.projects import write_project
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
 from sfumato.sql import levels, reuse
-from sfumato.sql.aggregates import Measure
 from sfumato.sql.plan import Noise, group_widths
 
 REGIONS = ["a", "b", "c", "d", "e"]

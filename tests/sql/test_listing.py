@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import sfumato as sf
-from sfumato.statements.engine import StatementEngine
+from sfumato.core.engine.statements import StatementEngine
 
 PROJECT = """
 [budget]

@@ -9,10 +9,11 @@ import pytest
 from sqlglot import exp
 
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import PrivacyUnit
-from sfumato.sql.aggregates import Key, Measure
+from sfumato.sql.aggregates import Key
 from sfumato.sql.choices import quantile_ranks
 from sfumato.sql.plan import _sensitivity, explain_query, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query

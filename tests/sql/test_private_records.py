@@ -7,8 +7,9 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import open_rows
+from sfumato.core.algebra.measures import CAPS, tally_individuals
 from sfumato.core.facts.table import MOST_RECORDS, parse_table, table_spec
-from sfumato.sql.magnitudes import CAPS, choose_cap, tally_individuals
+from sfumato.sql.magnitudes import choose_cap
 
 MUCH = 10_000_000
 COLUMNS = {

@@ -11,13 +11,13 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.core import noise
+from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.facts.project import parse_project
 from sfumato.curator.statements import _add_noise
 from sfumato.sql.finish import finish_query
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import Source
 from sfumato.sql.statement import read_statement
-from sfumato.statements.execute import TrueAggregates
 
 MUCH = 10**7
 COLUMNS = {"g": {"values": ["a", "b"]}, "x": {"bounds": [0, 100]}, "y": {"bounds": [-10, 60]}}

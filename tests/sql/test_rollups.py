@@ -227,7 +227,7 @@ def test_one_noise_is_the_widest_of_its_variance():
 def test_intervals_of_every_set_hold_the_truth(kind, group):
     from fractions import Fraction
 
-    from sfumato.sql.aggregates import Measure
+    from sfumato.core.algebra.measures import Measure
     from sfumato.sql.plan import Noise, half_width, set_noise
 
     answered = {"chain": ((0, 1), (0,), ()), "cube": ((0, 1), (0,), (1,), ())}[group]

@@ -22,9 +22,9 @@ from sfumato.sql.rollups import sum_levels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.sql.plan import Noise
-    from sfumato.statements.execute import TrueAggregates
 
     _Choose = Callable[..., NDArray[np.int64]]
 

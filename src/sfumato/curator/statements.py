@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CAPS
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.door import Bill, Charged, answer_under_charge
 from sfumato.core.errors import BudgetExceeded, RecipeError, refuse
@@ -30,7 +31,6 @@ from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
-from sfumato.sql.magnitudes import CAPS
 from sfumato.sql.nested import flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
@@ -484,7 +484,7 @@ class Desk:
         def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
             return charge.measure(
                 [(cost, None) for cost in plan.costs],
-                lambda: self.engine.aggregate(plan, self._tables, progress=progress),
+                lambda: self.engine.aggregate(plan.query, self._tables, progress=progress),
                 lambda exact, noise: _add_noise(plan, exact, noise),
             )
 
@@ -542,9 +542,9 @@ class Desk:
 
     def _bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        self.engine.bind(plan, self._tables)
+        self.engine.bind(plan.query, self._tables)
         if plan.choices:
-            self.engine.bind(plan.choice_plan, self._tables)
+            self.engine.bind(plan.choice_plan.query, self._tables)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         if not self.report().entries:

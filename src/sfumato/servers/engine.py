@@ -36,12 +36,12 @@ from sfumato.core.questions.outcomes import Outcomes
 from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
+    from sfumato.core.algebra.measures import Checked
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched
     from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
     from sfumato.servers.push.plan import PushedPlan
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.statements.execute import TrueAggregates
 
 _MOST_MASKED = 62  # columns that the bits of one number can tell apart
 _MOST_SETS = 512
@@ -80,8 +80,8 @@ class ServerEngine(PortableEngine):
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """Returns the wanted columns of a table for statements; they are read when asked for."""
 
-    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """Returns the plan as the server runs it, None if its columns are fetched; public facts decide."""
+    def push(self, table: Table, checked: Checked) -> PushedPlan | None:
+        """Returns the query as the server runs it, None if its columns are fetched; public facts decide."""
         return None
 
     def aggregate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -15,17 +15,18 @@ from sfumato.core.engine.duckdb import seal_fetched
 from sfumato.core.engine.encode import connect, hide_failures
 from sfumato.core.engine.opening import is_packed
 from sfumato.core.engine.sealed import Sealed, needed_columns
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.table import PublicTable, Table, cap_records, find_place
-from sfumato.statements.engine import StatementEngine
 
 if TYPE_CHECKING:
+    from sfumato.core.algebra.measures import Checked, Query
+    from sfumato.core.algebra.rows import Tables
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched, TrueCounts
     from sfumato.core.questions.choices import AnyQuestion
     from sfumato.servers.engine import ServerEngine
     from sfumato.servers.push.plan import PushedPlan
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.statements.execute import TrueAggregates
 
 # The engine of a place that is no file, and the package it needs.
 _SERVERS = {
@@ -162,22 +163,21 @@ class ProjectEngine:
         """Returns the exact answer to every question, counted where the table is."""
         return (self._servers.find(table) or self.here).count(table, questions, progress=progress)
 
-    def aggregate(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
-    ) -> TrueAggregates:
-        """Returns the exact aggregates of a planned statement, made where its table is if the server can.
+    def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
+        """Returns the exact aggregates of a query, made where its table is if the server can.
 
         Privacy: docs/proofs/engines.md; individuals over their bound are bounded here, as for files.
         """
+        from sfumato.core.engine.aggregates import count_aggregates, names_in, open_sealed
         from sfumato.servers.push.plan import add_aggregates
-        from sfumato.statements.execute import count_aggregates, names_in, open_sealed
 
-        server, table, pushed = self._push(plan, tables)
+        checked = self.here.bind(query, tables)
+        server, table, pushed = self._push(checked)
         if server is None or table is None or pushed is None:
-            return self.here.aggregate(plan, tables, progress=progress)
-        names = frozenset(names_in(plan))
+            return self.here.aggregate(query, tables, progress=progress)
+        names = names_in(checked)
         if table.unit.private_records:
-            table = cap_records(table, plan.unit.max_records)  # what was chosen for the statement
+            table = cap_records(table, checked.unit.max_records)  # what was chosen for the statement
         with hide_failures(f"the table {table.name}"):
             progress("aggregating on the server")
             inside, beyond = server.aggregate(table, pushed, self.here.wanted(table, names))
@@ -186,23 +186,22 @@ class ProjectEngine:
             progress("bounding contributions")
             sealed = seal_fetched(table, beyond, names)
             with connect(plainly=True) as connection:
-                open_sealed(connection, plan, table, sealed)
-                return add_aggregates(inside, count_aggregates(connection, plan, {table.name: sealed}))
+                open_sealed(connection, checked, table, sealed)
+                return add_aggregates(inside, count_aggregates(connection, checked, {table.name: sealed}))
 
-    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Refuses a statement that could only fail, here or on the server that has its table."""
-        self.here.bind(plan, tables)
-        self._push(plan, tables)
+    def bind(self, query: Query, tables: Tables) -> Checked:
+        """Refuses a query that could only fail, here or on the server that has its table."""
+        checked = self.here.bind(query, tables)
+        self._push(checked)
+        return checked
 
-    def _push(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]
-    ) -> tuple[ServerEngine | None, Table | None, PushedPlan | None]:
-        """Returns the server, the table and the plan as the server runs it, if there is one."""
-        named = [tables[name] for name in dict.fromkeys(plan.relation.tables)]
+    def _push(self, checked: Checked) -> tuple[ServerEngine | None, Table | None, PushedPlan | None]:
+        """Returns the server, the table and the query as the server runs it, if there is one."""
+        named = [checked.tables[name] for name in dict.fromkeys(checked.shape.tables)]
         if len(named) != 1 or isinstance(named[0], PublicTable) or named[0].reference is not None:
             return None, None, None
         server = self._servers.find(named[0])
-        return server, named[0], None if server is None else server.push(named[0], plan)
+        return server, named[0], None if server is None else server.push(named[0], checked)
 
 
 Engine = ProjectEngine

@@ -17,23 +17,17 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
+from sfumato.core.algebra.measures import CELLS, OPEN, Measure
 from sfumato.core.errors import refuse
 from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import code_name
 from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
 from sfumato.sql.dates import read_labels
-from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
+from sfumato.sql.magnitudes import EDGES, INTERVALS, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, qualify, qualify_condition
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of, require_number
-
-CELLS = 1024
-"""Steps between the bounds of a column among which a private quantile chooses."""
-
-Statistic = Literal[
-    "records", "present", "individuals", "distinct", "sum", "square", "quantile", "records per individual"
-]
 
 AggregateKind = Literal[
     "measure",
@@ -84,88 +78,6 @@ class Key:
     def is_open(self) -> bool:
         """Whether the groups are in the records only, so that they must be chosen privately."""
         return self.labels is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """One number per group that is measured with noise of its own.
-
-    `tree` is the value of a record in [`low`, `high`]; of different values `high` are public, or 0. A sum
-    adds round((value - centre) * grid), one of squares round(((value - centre) / half the range)^2 * grid).
-
-    A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
-    `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
-    TOP numbers its columns, MODE does not. With `chosen` 0 all counts of the labels are asked for. With
-    `edges` a record counts in the interval between two of them that holds its value, or in the outermost.
-
-    With `parts`, all quantiles that divide the records so are asked for, from one tree of counts.
-
-    With `private`, the operand, its bounds are chosen from a noisy histogram first. Until then it `is_open`:
-    its bounds stand for all others.
-    """
-
-    statistic: Statistic
-    tree: exp.Expr | None = None
-    low: Fraction = Fraction(0)
-    high: Fraction = Fraction(0)
-    centre: Fraction = Fraction(0)
-    grid: int = 1
-    quantile: Fraction | None = None
-    is_number: bool = False
-    labels: tuple[Label, ...] | None = None
-    chosen: int = 1
-    numbered: bool = False
-    private: exp.Expr | None = None
-    edges: tuple[Fraction, ...] | None = None
-    parts: int = 0
-
-    def __post_init__(self) -> None:
-        if self.private is not None and self.statistic == "sum" and self._farthest > LARGEST:
-            raise ValueError("a record would add more than is charged for")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its bounds are still to be chosen."""
-        return self.private is not None and (self.low, self.high) == OPEN
-
-    @property
-    def is_histogram(self) -> bool:
-        """Whether all counts of public labels are measured, each with noise of its own."""
-        return self.labels is not None and self.chosen == 0
-
-    @property
-    def largest(self) -> int:
-        """The most that one record adds, in units of 1 / grid."""
-        if self.statistic == "sum":
-            # The same for all bounds that may be chosen, so that the charge is made before they are.
-            return self._farthest if self.private is None else LARGEST
-        return self.grid if self.statistic == "square" else 1
-
-    @property
-    def _farthest(self) -> int:
-        ends = (self.low - self.centre, self.high - self.centre)
-        return max(1, *(-(-abs(end * self.grid) // 1) for end in ends))  # however halves are rounded
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether a record may add less than nothing."""
-        return self.statistic == "sum" and (self.low < self.centre or self.private is not None)
-
-    def describe(self) -> str:
-        """The measure in one canonical line."""
-        inner = "*" if self.tree is None else self.tree.sql(dialect="duckdb")
-        if self.is_histogram:
-            return f"histogram of {len(self.labels or ())} intervals({inner})"
-        if self.labels is not None:
-            return f"{self.chosen} most frequent of {len(self.labels)} labels({inner})"
-        facts = ""
-        if self.statistic in ("sum", "square", "quantile"):
-            facts = f" in [{self.low}, {self.high}] from {self.centre} by 1/{self.grid}"
-            if self.is_open:
-                facts = " in the chosen bounds"
-        where = "" if self.quantile is None else f" at {self.quantile}"
-        where = f" in {self.parts} parts" if self.parts else where
-        return f"{self.statistic}({inner}){facts}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,9 @@ KEY = "key of sfumato"
 GROUPINGS = (exp.Grouping, exp.GroupingId)
 """What tells which keys a row of ROLLUP, CUBE or GROUPING SETS is not divided by."""
 
+RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
+"""Windows that give places among the rows of an answer, which have no interval."""
+
 _ARITHMETIC: _Nodes = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren),
     *(exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Round, exp.Sqrt, exp.Abs),
@@ -193,6 +196,48 @@ def finite_labels(tree: exp.Expr) -> tuple[int | str | bool, ...] | None:
             if None not in values and len({type(value) for value in values}) == 1:
                 return tuple(dict.fromkeys(value for value in values if value is not None))
     return None
+
+
+def is_key(tree: exp.Expr) -> bool:
+    """Whether the tree of an output is one group key."""
+    return isinstance(tree, exp.Column) and tree.table == KEY
+
+
+def is_text(tree: exp.Expr) -> bool:
+    """Whether a tree gives text: a constant, or a choice among constants."""
+    match tree:
+        case exp.Literal():
+            return bool(tree.is_string)
+        case exp.Paren():
+            return is_text(tree.this)
+        case exp.Cast():
+            return tree.to.this.name in ("TEXT", "VARCHAR")
+        case exp.Coalesce():
+            # A key that is rolled up, and what stands for it.
+            parts = [tree.this, *tree.expressions]
+            return any(is_text(each) for each in parts) and all(
+                is_text(each) or is_key(each) for each in parts
+            )
+        case exp.Case():
+            results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
+            given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
+            return bool(given) and all(is_text(each) for each in given)
+        case _:
+            return False
+
+
+def is_moment(tree: exp.Expr) -> bool:
+    """Whether a tree is a constant date or moment."""
+    tree = tree.unnest()
+    dated = isinstance(tree, exp.Cast) and tree.to.this.name in ("DATE", "TIMESTAMP")
+    return dated and isinstance(tree.this, exp.Literal)
+
+
+def is_rank(tree: exp.Expr) -> bool:
+    """Whether a tree is a place among the rows of the answer, or tells of its keys: it has no interval."""
+    while isinstance(tree, (exp.Paren, exp.Cast)):
+        tree = tree.this
+    return isinstance(tree, GROUPINGS) or (isinstance(tree, exp.Window) and isinstance(tree.this, RANKS))
 
 
 def list_conditions(condition: exp.Expr) -> list[exp.Expr]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.sql.aggregates import CELLS
+from sfumato.core.algebra.measures import CELLS
 from sfumato.sql.plan import MISS, Noise, QueryPlan, find_aggregate_numbers
 
 _CANDIDATES = CELLS + 3

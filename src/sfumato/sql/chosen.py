@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CAPS, Measure
 from sfumato.core.facts.table import PrivacyUnit
-from sfumato.sql.aggregates import Measure, measure_magnitudes
-from sfumato.sql.magnitudes import CAPS, INTERVALS, choose_cap, choose_interval
+from sfumato.sql.aggregates import measure_magnitudes
+from sfumato.sql.magnitudes import INTERVALS, choose_cap, choose_interval
 from sfumato.sql.plan import Noise, QueryPlan, histogram_cost, stray_threshold
 
 

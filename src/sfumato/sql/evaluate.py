@@ -19,16 +19,17 @@ from sfumato.core.engine.arrays import label_array
 from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
-from sfumato.sql.check import AGGREGATE
+from sfumato.sql.check import AGGREGATE, RANKS, is_key, is_text
 from sfumato.sql.constants import NotConstant, fold
-from sfumato.sql.plan import RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
+from sfumato.sql.plan import Noise, QueryPlan, find_aggregate_numbers, set_noise
 from sfumato.sql.quantiles import read_quantiles
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
 
 if TYPE_CHECKING:
-    from sfumato.sql.aggregates import Key, Measure
+    from sfumato.core.algebra.measures import Measure
+    from sfumato.sql.aggregates import Key
     from sfumato.sql.plan import NoisyAggregates
     from sfumato.sql.rollups import GroupingSet
 

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.dates import is_dated
-from sfumato.sql.aggregates import Aggregate, Measure
+from sfumato.sql.aggregates import Aggregate
 from sfumato.sql.bands import Band
-from sfumato.sql.check import KEY
+from sfumato.sql.check import KEY, is_rank, is_text
 from sfumato.sql.choices import answer_reach
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
@@ -29,8 +30,6 @@ from sfumato.sql.plan import (
     find_aggregate_numbers,
     find_mode,
     half_width,
-    is_rank,
-    is_text,
     mode_reach,
     set_noise,
 )

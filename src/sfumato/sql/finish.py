@@ -18,28 +18,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import read_parquet, to_arrow
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
 from sfumato.inference.total import note_total
-from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.bands import Band
-from sfumato.sql.check import AGGREGATE
+from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
-from sfumato.sql.plan import (
-    NoisyAggregates,
-    QueryPlan,
-    find_mode,
-    find_quantiles,
-    half_width,
-    is_key,
-    is_moment,
-    is_rank,
-    is_text,
-    name_columns,
-)
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, find_mode, find_quantiles, half_width, name_columns
 from sfumato.tables.read import to_polars
 
 _MOST_GROUPS = 2**24

@@ -1,8 +1,7 @@
 """Inner queries that aggregate each individual's records: SELECT person, COUNT(*) AS n ... GROUP BY person.
 
 What comes out has one row for an individual, or one for each of its further keys, and every row is computed
-from that individual's records alone. The grouped tree holds functions of our own, `sf_count` and so on, which
-an engine spells such that neither the order of records nor those of others can change a result.
+from that individual's records alone.
 """
 
 from __future__ import annotations
@@ -15,24 +14,34 @@ from math import ceil, floor
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.rows import (
+    Added,
+    Counted,
+    Filter,
+    Gathered,
+    Held,
+    Individuals,
+    Named,
+    Operand,
+    Picked,
+    Rows,
+    Tested,
+)
 from sfumato.core.errors import refuse
-from sfumato.core.facts.table import UNIT, code_name
+from sfumato.core.facts.table import code_name
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (
     Field,
     Relation,
-    alias_table,
     derive_field,
     is_whole,
     qualify,
     qualify_condition,
+    relate,
 )
 from sfumato.sql.settle import kind_of
-
-INNER = "sf_"
-"""How the names of functions begin that aggregate an individual's records, or make one value plain."""
 
 _ROWS = "individuals of sfumato"
 _KNOWN = "COUNT, SUM, AVG, MIN, MAX, FIRST(x ORDER BY d), LAST, ARG_MIN, ARG_MAX, BOOL_OR and BOOL_AND"
@@ -153,16 +162,15 @@ class _Group:
         self._relation = relation
         self._fields: dict[str, Field] = {}
         self._keys: dict[str, exp.Column] = {}
-        self._known: dict[str, exp.Column] = {}
-        unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
-        self._grouped: list[exp.Expr] = [exp.alias_(unit, UNIT, quoted=True)]
-        self._aggregated: list[exp.Expr] = []
+        self._known: dict[Gathered, exp.Column] = {}
+        self._grouped: list[tuple[str, Operand]] = []
+        self._aggregated: list[tuple[str, Gathered]] = []
         # What is computed from here on may name columns of the records, or of the grouped rows.
         self._mixed = replace(relation, fields={**relation.fields, _ROWS: self._fields})
         for place, key in enumerate(keys):
             if _is_unit(key, relation):
                 column = relation.field(key)  # type: ignore[arg-type]
-                self._keys[key.sql()] = self._add(_call("least", key), column)
+                self._keys[key.sql()] = self._add(Picked(Operand(key)), column)
             else:
                 self._keys[key.sql()] = self._add_key(f"key {place}", key)
 
@@ -184,24 +192,10 @@ class _Group:
 
     def finish(self, condition: exp.Expr | None) -> Relation:
         """The relation of the grouped rows for which `condition` holds."""
-        relation, unit = self._relation, self._relation.unit
-        assert unit is not None
-        alone = len(self._grouped) == 1
-        places = [exp.Literal.number(place) for place in range(1, len(self._grouped) + 1)]
-        select = relation.tree.select(*self._grouped, *self._aggregated, append=False).group_by(*places)
-        tree = exp.Select().from_(exp.Subquery(this=select, alias=alias_table(_ROWS)))
-        several = relation.multiplied or len(relation.private) > 1
-        return Relation(
-            tree=tree if condition is None else tree.where(condition),
-            fields={_ROWS: self._fields},
-            unit=replace(unit, max_records=1, max_groups=None) if alone else unit,
-            unit_alias=_ROWS,
-            tables=relation.tables,
-            private=relation.private,
-            joined=several or not alone,
-            multiplied=relation.multiplied,
-            individuals=alone,
-        )
+        grouped = Individuals(self._relation.beside, tuple(self._grouped), tuple(self._aggregated))
+        rows: Rows = Named(grouped, _ROWS)
+        rows = rows if condition is None else Filter(rows, condition)
+        return relate(rows, {_ROWS: self._fields}, self._relation.described)
 
     def _name_key(self, part: exp.Expr) -> exp.Expr:
         known = self._keys.get(part.sql()) if isinstance(part, (exp.Condition, exp.Cast)) else None
@@ -209,23 +203,22 @@ class _Group:
 
     def _add_key(self, name: str, key: exp.Expr) -> exp.Column:
         found = self._describe(name, key, "GROUP BY")
-        self._grouped.append(exp.alias_(self._plain(key, found), name, quoted=True))
+        self._grouped.append((name, self._plain(key, found)))
         if isinstance(key, exp.Column) and found.column is not None:
-            self._grouped.append(exp.alias_(self._code(key), code_name(name), quoted=True))
+            self._grouped.append((code_name(name), Operand(self._code(key))))
         self._fields[name] = found
         return exp.column(name, table=_ROWS, quoted=True)
 
-    def _add(self, call: exp.Expr, found: Field, *, code: exp.Expr | None = None) -> exp.Column:
+    def _add(self, call: Gathered, found: Field, *, code: Gathered | None = None) -> exp.Column:
         """The column of one aggregate; `code` is that of its label, if it has one."""
-        text = call.sql()
-        if text not in self._known:
+        if call not in self._known:
             name = f"inner {len(self._known)}"
-            self._aggregated.append(exp.alias_(call, name, quoted=True))
+            self._aggregated.append((name, call))
             if code is not None:
-                self._aggregated.append(exp.alias_(code, code_name(name), quoted=True))
+                self._aggregated.append((code_name(name), code))
             self._fields[name] = replace(found, name=name)
-            self._known[text] = exp.column(name, table=_ROWS, quoted=True)
-        return self._known[text].copy()
+            self._known[call] = exp.column(name, table=_ROWS, quoted=True)
+        return self._known[call].copy()
 
     def _read_aggregate(self, node: exp.Expr, *, held: bool) -> exp.Column:
         relation = self._relation
@@ -252,7 +245,8 @@ class _Group:
                 test = qualify_condition(
                     node.this, relation, where=f"BOOL_{'OR' if name == 'any' else 'AND'}"
                 )
-                return self._add(_call(name, only_where(condition, test)), Field(name="", kind="boolean"))
+                tested = Tested(only_where(condition, test), every=name == "all")
+                return self._add(tested, Field(name="", kind="boolean"))
         if isinstance(node, (exp.First, exp.Last)):
             name = node.key.upper()
             raise refuse(f"{name} in an inner query needs an order: {name}(x ORDER BY d)")
@@ -267,11 +261,11 @@ class _Group:
         if isinstance(node, exp.CountIf):
             test = qualify_condition(target, relation, where="COUNT_IF")
             condition = test if condition is None else exp.and_(condition, test)
-            call = _call("present", only_where(condition, exp.Literal.number(1)))
+            call = Counted(Operand(only_where(condition, exp.Literal.number(1))))
         elif isinstance(target, exp.Star) and condition is None:
-            call, low = _call("records"), 1
+            call, low = Counted(), 1
         elif isinstance(target, exp.Star):
-            call = _call("present", only_where(condition, exp.Literal.number(1)))
+            call = Counted(Operand(only_where(condition, exp.Literal.number(1))))
         elif target is None or node.expressions:
             raise refuse("COUNT takes * or one column")
         else:
@@ -281,16 +275,18 @@ class _Group:
             tree = qualify(target.expressions[0] if distinct else target, relation, where="COUNT")
             refuse_unit(tree, relation, "COUNT in an inner query")
             plain = self._plain(tree, self._describe("", tree, "COUNT"), condition)
-            call = _call("distinct" if distinct else "present", plain)
+            call = Counted(plain, distinct=distinct)
         assert relation.unit is not None
         return self._hold(call, Field(name="", kind="integer"), (low, relation.unit.max_records), held=held)
 
-    def _hold(self, call: exp.Anonymous, found: Field, bounds: tuple[int, int], *, held: bool) -> exp.Column:
+    def _hold(
+        self, call: Counted | Added, found: Field, bounds: tuple[int, int], *, held: bool
+    ) -> exp.Column:
         """A whole number as it is, or held to its bounds, which are public."""
         if not held:
             return self._add(call, found)
         found = replace(found, bounds=bounds, counted=True, type=pa.int64())
-        return self._add(_call("held", call, *map(_number, bounds)), found)
+        return self._add(Held(call, *map(Fraction, bounds)), found)
 
     def _read_sum(self, node: exp.Expr, condition: exp.Expr | None, *, held: bool) -> exp.Column:
         relation, name = self._relation, node.key.upper()
@@ -312,18 +308,19 @@ class _Group:
         grid, largest = 1, max(abs(low), abs(high), Fraction(1))
         while not whole and grid < 10**_MOST_DECIMALS and largest * grid * 10 <= _LARGEST_FIXED:
             grid *= 10
-        fixed = [only_where(condition, tree), _number(low), _number(high), _number(grid)]
-        if isinstance(node, exp.Avg):
-            return self._add(_call("average", *fixed), Field(name="", kind="number", bounds=(low, high)))
+        call = Added(
+            only_where(condition, tree), Fraction(low), Fraction(high), grid, isinstance(node, exp.Avg)
+        )
+        if call.mean:
+            return self._add(call, Field(name="", kind="number", bounds=(low, high)))
         assert relation.unit is not None
         most = relation.unit.max_records
         ends = min(low, low * most), max(high, high * most)
-        call = _call("sum", *fixed)
         if whole:
             return self._hold(call, Field(name="", kind="integer"), (int(ends[0]), int(ends[1])), held=held)
-        if held:
-            call = _call("held", call, *map(_number, ends))
-        return self._add(call, Field(name="", kind="number", bounds=ends if held else None))
+        return self._add(
+            Held(call, *ends) if held else call, Field(name="", kind="number", bounds=ends if held else None)
+        )
 
     def _read_first(self, node: exp.Expr, condition: exp.Expr | None) -> exp.Column:
         name, order = node.key.upper(), node.this
@@ -351,10 +348,9 @@ class _Group:
             found = self._describe("", tree, name)
             parts.append(self._plain(tree, found, condition))
         value = parts[-1]
-        call = _call("last" if last else "first", value, *parts[:-1])
-        code = None
+        call, code = Picked(value, tuple(parts[:-1]), last), None
         if isinstance(tree, exp.Column) and found.column is not None:
-            code = _call("last" if last else "first", self._code(tree), *parts[:-1], value)
+            code = Picked(Operand(self._code(tree)), tuple(parts), last, code=True)
         return self._add(call, found, code=code)
 
     def _describe(self, name: str, tree: exp.Expr, where: str) -> Field:
@@ -365,11 +361,11 @@ class _Group:
             raise refuse(f"{where} {tree.sql()[:60]!r}: its type is not known here; cast it")
         return replace(found, kind=kind, is_unit=False)
 
-    def _plain(self, tree: exp.Expr, found: Field, condition: exp.Expr | None = None) -> exp.Expr:
+    def _plain(self, tree: exp.Expr, found: Field, condition: exp.Expr | None = None) -> Operand:
         """A value that compares as it is; a number that is computed may be no number, or zero in two ways."""
         value = only_where(condition, tree.copy())
         stored = isinstance(tree, exp.Column) and found.type is not None
-        return _call("plain", value) if found.kind in ("integer", "number") and not stored else value
+        return Operand(value, plain=found.kind in ("integer", "number") and not stored)
 
     def _code(self, column: exp.Column) -> exp.Column:
         return exp.column(code_name(column.name), table=column.table, quoted=True)
@@ -381,12 +377,3 @@ def _tell_kinds(tree: exp.Expr, written: exp.Expr) -> None:
     for part in written.walk():
         if part.meta.get(PARAMETER) in found:
             part.meta.update(found[part.meta[PARAMETER]])
-
-
-def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    return exp.Anonymous(this=INNER + name, expressions=[each.copy() for each in arguments])
-
-
-def _number(value: Fraction | int) -> exp.Expr:
-    """A bound as an engine reads it: exact."""
-    return exp.Literal.string(str(value))

@@ -17,26 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.facts.table import MOST_RECORDS
+from sfumato.core.algebra.measures import CAPS, LARGEST
 
 MARK = "BOUNDED_PRIVATELY"
 """The function that `x BOUNDED PRIVATELY` is read as."""
-
-LARGEST = 2**32
-"""The most steps that one record adds to a sum between chosen bounds, whichever they are."""
 
 _FIRST, _LAST = -20, 31
 _HALVES = tuple(Fraction(2) ** power * part for power in range(_FIRST, _LAST) for part in (1, Fraction(3, 2)))
 EDGES = (*(-edge for edge in (Fraction(2) ** _LAST, *_HALVES[::-1])), *_HALVES, Fraction(2) ** _LAST)
 """The edges of the intervals, in ascending order; the one in the middle is around zero."""
 
-OPEN = (Fraction(0), Fraction(1, 3))
-"""What stands for bounds before they are chosen; no two edges."""
-
 INTERVALS = len(EDGES) - 1
-CAPS: tuple[int, ...] = tuple(2**power for power in range(MOST_RECORDS.bit_length()))
-"""The bounds among which one is chosen. Individuals of more records than the largest are counted with it."""
-
 _ZERO = bisect_right(EDGES, 0) - 1
 
 
@@ -80,16 +71,6 @@ def bounds_around(first: int, last: int) -> tuple[Fraction, Fraction]:
 def grid_between(low: Fraction, high: Fraction, centre: Fraction) -> int:
     """Steps in one unit, so that nothing between the bounds is more than LARGEST steps from the centre."""
     return 2 * int(LARGEST // (2 * max(abs(low - centre), abs(high - centre))))
-
-
-def tally_individuals(true_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many individuals have at most each bound of records, and more than the one before; none without.
-
-    >>> tally_individuals(np.array([0, 1, 1, 3, 5000]))[:3].tolist()
-    [2, 0, 1]
-    """
-    places = np.searchsorted(CAPS, true_sizes[true_sizes > 0])
-    return np.bincount(np.minimum(places, len(CAPS) - 1), minlength=len(CAPS)).astype(np.int64)
 
 
 def choose_cap(noisy_counts: NDArray[np.int64], threshold: float, *, noise: Fraction) -> int:

@@ -18,25 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query
 from sfumato.core.cost.cost import Cost, selection_threshold
 from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.exact import digest, format_exact, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
 from sfumato.core.law import MAX_SCALE, SHAPES, Kind, Shape
-from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
-from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY
+from sfumato.sql.aggregates import Aggregate, AggregateKind, Key
+from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.laws import NoisePart, part_widths, total_width
-from sfumato.sql.magnitudes import CAPS, INTERVALS, LARGEST
+from sfumato.sql.magnitudes import INTERVALS
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""
-
-RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
-"""Windows that give places among the rows of an answer, which have no interval."""
 
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
@@ -204,6 +202,19 @@ class QueryPlan:
         return self.delta if gaussian else sum((cost.delta for cost in self.costs), Fraction(0))
 
     @property
+    def query(self) -> Query:
+        """What the core is asked: it derives bounds and sensitivities by itself."""
+        return Query(
+            rows=self.relation.beside,
+            groups=tuple(
+                Group(key.tree, None if key.labels is None else len(key.labels)) for key in self.keys
+            ),
+            measures=tuple(noise.measure for noise in self.noises),
+            max_groups=self.max_groups,
+            max_records=self.unit.max_records,
+        )
+
+    @property
     def unbounded(self) -> tuple[exp.Expr, ...]:
         """The operands whose bounds are chosen, in the order of `choices`."""
         operands = [noise.measure.private for noise in self.noises]
@@ -258,48 +269,6 @@ class QueryPlan:
     def digest(self) -> str:
         """The SHA-256 of the plan's record."""
         return digest(self.to_record())
-
-
-def is_key(tree: exp.Expr) -> bool:
-    """Whether the tree of an output is one group key."""
-    return isinstance(tree, exp.Column) and tree.table == KEY
-
-
-def is_text(tree: exp.Expr) -> bool:
-    """Whether a tree gives text: a constant, or a choice among constants."""
-    match tree:
-        case exp.Literal():
-            return bool(tree.is_string)
-        case exp.Paren():
-            return is_text(tree.this)
-        case exp.Cast():
-            return tree.to.this.name in ("TEXT", "VARCHAR")
-        case exp.Coalesce():
-            # A key that is rolled up, and what stands for it.
-            parts = [tree.this, *tree.expressions]
-            return any(is_text(each) for each in parts) and all(
-                is_text(each) or is_key(each) for each in parts
-            )
-        case exp.Case():
-            results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
-            given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
-            return bool(given) and all(is_text(each) for each in given)
-        case _:
-            return False
-
-
-def is_moment(tree: exp.Expr) -> bool:
-    """Whether a tree is a constant date or moment."""
-    tree = tree.unnest()
-    dated = isinstance(tree, exp.Cast) and tree.to.this.name in ("DATE", "TIMESTAMP")
-    return dated and isinstance(tree.this, exp.Literal)
-
-
-def is_rank(tree: exp.Expr) -> bool:
-    """Whether a tree is a place among the rows of the answer, or tells of its keys: it has no interval."""
-    while isinstance(tree, (exp.Paren, exp.Cast)):
-        tree = tree.this
-    return isinstance(tree, GROUPINGS) or (isinstance(tree, exp.Window) and isinstance(tree.this, RANKS))
 
 
 def find_aggregate_numbers(tree: exp.Expr) -> list[int]:

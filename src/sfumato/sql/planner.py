@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
-    CELLS,
     Aggregate,
     Key,
-    Measure,
     name_item,
     read_aggregate,
     read_keys,
@@ -31,6 +30,8 @@ from sfumato.sql.check import (
     check_scalar,
     find_aggregates,
     is_histogram,
+    is_key,
+    is_moment,
     is_top,
     refuse_deep,
 )
@@ -46,8 +47,6 @@ from sfumato.sql.plan import (
     find_aggregate_numbers,
     find_mode,
     find_quantiles,
-    is_key,
-    is_moment,
     name_columns,
     plan_selection,
 )
@@ -189,7 +188,7 @@ def _bound_unit(declared: PrivacyUnit, relation: Relation, catalog: Catalog, cap
     if not declared.private_records:
         return declared
     source = catalog[relation.tables[0]].table
-    derived = relation.joined or relation.multiplied or relation.individuals or len(relation.tables) > 1
+    derived = relation.joined or relation.individuals or len(relation.tables) > 1
     if derived or source is None or source.unit != declared:
         raise refuse('max_records = "private" is for statements about the records of one table; declare it')
     return cap_unit(declared, cap or 1)

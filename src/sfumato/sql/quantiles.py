@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.algebra.measures import CELLS
 from sfumato.inference.models.cumulative import choose_widths, estimate_cumulative, find_cell
-from sfumato.sql.aggregates import CELLS
 
 if TYPE_CHECKING:
     from sfumato.sql.plan import Noise

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.exact import digest
 from sfumato.core.facts.table import UNIT
-from sfumato.sql.aggregates import Measure
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from sfumato.core.algebra.rows import Shape
     from sfumato.sql.aggregates import Key
     from sfumato.sql.cells import Axis
     from sfumato.sql.plan import QueryPlan
@@ -40,7 +41,6 @@ _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
 _FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "miss", "intervals")
 _ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
-_DESCRIBED = ("tree", "fields", "unit", "unit_alias", "chosen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def read_question(plan: QueryPlan, tables: Any = None) -> Question:  # noqa: ANN
         "from": tree.select("1", append=False).sql(dialect="duckdb"),
         "unit": plan.unit.describe(),
         "tables": tables,
-        "relation": _list_facts(relation, without=_DESCRIBED),
+        "relation": _list_shape(relation.shape),
         "plan": _list_facts(plan, without=(*_FINISHING, *_ASKED)),
     }
     return Question(
@@ -311,6 +311,12 @@ def _read_measure(measure: Measure, aliases: dict[str, str]) -> Asked:
     facts = _list_facts(bare, without=("tree",))
     text = " ".join([spell(tree) if tree is not None else "*", *(f"{k}={v}" for k, v in facts.items())])
     return Asked(measure=bare, text=text, conditions=tuple(conditions))
+
+
+def _list_shape(shape: Shape) -> dict[str, str]:
+    """What was derived of rows, as `_list_facts` lists facts."""
+    told = {name: getattr(shape, name) for name in ("private", "joined", "multiplied", "individuals")}
+    return {"tables": str(shape.tables), **{name: str(value) for name, value in told.items() if value}}
 
 
 def _list_facts(record: DataclassInstance, *, without: tuple[str, ...]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a query can name: tables, their columns, and what is known of the expressions over them.
 
-A relation keeps the individual of every row: its tree offers the column UNIT through all joins and inner
-queries, so that the engine can hold each individual to its bounds. A column with a public domain is
+A relation keeps the individual of every row through all joins and inner queries, so that the engine can hold
+each individual to its bounds. A column with a public domain is
 offered twice, as stored and by the code of its label.
 """
 
@@ -16,11 +16,24 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import CAST_KINDS, Kind
+from sfumato.core.algebra.rows import (
+    Among,
+    Filter,
+    Join,
+    Listed,
+    Named,
+    Rows,
+    Scan,
+    Shape,
+    Tables,
+    read_shape,
+)
+from sfumato.core.algebra.writing import Writer
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import refuse
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Values
-from sfumato.core.facts.table import UNIT, PrivacyUnit, Table, code_name
+from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table, code_name
 from sfumato.sql.check import check_scalar, finite_labels
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
@@ -80,25 +93,49 @@ Catalog = dict[str, Source]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """What FROM and WHERE describe: a tree without a select list, and the columns it offers.
+    """What FROM and WHERE describe: rows, and the columns that they offer.
 
-    The rows of an individual are its records in one table, or else they are `joined`: made of several
-    tables, or of groups of records, and bounded after all that. What is `multiplied` by a join has at most
-    max_records records of an individual enter it. Of `individuals` there is one row for each. `tables` are
-    all that are read, `private` those of people's records. `chosen` are bounds that were chosen privately, by
-    the text of their operand.
+    `shape` is what the core derives of the rows from the `described` tables. `unit` is whom they are of, with
+    the bound of a statement. `chosen` are bounds that were chosen privately, by the text of their operand.
     """
 
-    tree: exp.Select
+    rows: Rows | Listed
     fields: Mapping[str, Mapping[str, Field]]
+    described: Tables
+    shape: Shape
     unit: PrivacyUnit | None
-    unit_alias: str | None
-    tables: tuple[str, ...]
-    private: tuple[str, ...] = ()
-    joined: bool = False
-    multiplied: bool = False
-    individuals: bool = False
     chosen: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
+
+    @property
+    def beside(self) -> Rows:
+        """The rows, to which others can be joined: they are no list of columns yet."""
+        assert isinstance(self.rows, Scan | Named | Filter | Join | Among)
+        return self.rows
+
+    @property
+    def tree(self) -> exp.Select:
+        """The rows as a query without a select list, as they are meant and not as they run."""
+        return Writer(self.described, total=lambda tree: tree.copy()).select(self.beside)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """All tables that are read."""
+        return self.shape.tables
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """The tables of people's records."""
+        return self.shape.private
+
+    @property
+    def joined(self) -> bool:
+        """Whether rows are made of several tables, or of groups of records."""
+        return self.shape.joined
+
+    @property
+    def individuals(self) -> bool:
+        """Whether there is one row for each individual."""
+        return self.shape.individuals
 
     def find(self, node: exp.Column) -> tuple[str, Field]:
         """The alias of the table, and the field in it, that `node` names."""
@@ -292,7 +329,6 @@ def read_table(source: Source, alias: str) -> Relation:
     }
     if any(is_reserved(name) for name in fields):
         raise refuse(f"table {source.name!r} has a column named {UNIT!r} or {code_name('...')!r}; rename it")
-    unit = None
     if source.table is not None:
         unit = source.table.unit
         for name, column in source.table.columns.items():
@@ -310,20 +346,15 @@ def read_table(source: Source, alias: str) -> Relation:
             fields[key] = replace(
                 fields[key], refers_to=(reference.table.name.lower(), reference.key.lower())
             )
-    table = exp.Table(this=exp.to_identifier(source.name, quoted=True), alias=alias_table(alias))
-    return Relation(
-        tree=exp.Select().from_(table),
-        fields={alias: fields},
-        unit=unit,
-        unit_alias=alias if unit is not None else None,
-        tables=(source.name,),
-        private=() if unit is None else (source.name,),
-    )
+    described = source.table or PublicTable(name=source.name, source="")
+    return relate(Scan(source.name, alias), {alias: fields}, {source.name: described})
 
 
-def alias_table(name: str) -> exp.TableAlias:
-    """The name that a table or an inner query goes by."""
-    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+def relate(rows: Rows | Listed, fields: Mapping[str, Mapping[str, Field]], *described: Tables) -> Relation:
+    """The relation of rows of `described` tables that offer these columns."""
+    known = {name: table for each in described for name, table in each.items()}
+    shape = read_shape(rows, known)
+    return Relation(rows=rows, fields=fields, described=known, shape=shape, unit=shape.unit)
 
 
 def is_reserved(name: str) -> bool:

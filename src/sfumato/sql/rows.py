@@ -19,9 +19,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import refuse
-from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
+from sfumato.sql.aggregates import Aggregate, Key, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise

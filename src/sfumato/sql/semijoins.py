@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import Kind
+from sfumato.core.algebra.rows import FOUND, Among, Filter, Individuals, Named, Pair, Project, Union
 from sfumato.core.errors import UnsupportedQuery, refuse
-from sfumato.core.facts.table import UNIT
 from sfumato.sql.check import list_conditions, looks_up
-from sfumato.sql.relation import Field, Relation, alias_table, qualify, qualify_condition
+from sfumato.sql.relation import Field, Relation, qualify, qualify_condition, relate
 from sfumato.sql.settle import settle
 
 COMMON_TYPES: dict[Kind, str] = {
@@ -27,17 +27,13 @@ COMMON_TYPES: dict[Kind, str] = {
 }
 """What values of each kind are converted to before they are compared, by a conversion that cannot fail."""
 
+_LOOKED_FOR = "looked for"
+
 Resolve = Callable[[exp.Select], Relation]
 
 
-def equal(one: exp.Expr, other: exp.Expr, kind: str) -> exp.Expr:
-    """Both sides converted, by a conversion that cannot fail, so that none happens on its own."""
-    left, right = (exp.TryCast(this=each.copy(), to=exp.DataType.build(kind)) for each in (one, other))
-    return exp.EQ(this=left, expression=right)
-
-
-def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """The equality of two columns of one kind: a hash join, and no conversion that could fail."""
+def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: str) -> Pair:
+    """Two columns of one kind that must be equal."""
     if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
         raise refuse(
             f"{where} takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE"
@@ -47,7 +43,7 @@ def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: 
     if len(kinds) > 1 or "unknown" in kinds:
         text = f"{one.sql()} = {other.sql()}"[:80]
         raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
-    return equal(one, other, COMMON_TYPES[kinds.pop()])
+    return Pair(one, other, COMMON_TYPES[kinds.pop()])
 
 
 def keep_where(
@@ -63,7 +59,7 @@ def keep_where(
     tests = _find_tests(condition)
     if not tests:
         checked = qualify_condition(condition, relation, where="WHERE")
-        return replace(relation, tree=relation.tree.where(checked, append=True)), checked
+        return _keep(relation, checked), checked
     for part in list_conditions(condition):
         if not _find_tests(part):
             settle(part, relation)  # in place: the text of a plan shows constants as they are meant
@@ -75,10 +71,13 @@ def keep_where(
         else:
             side = _read_exists(written, marked, resolve_from)
         marked = _mark(marked, side, f"test {place} of sfumato")
-        _put_test(node, side, f"test {place} of sfumato")
+        _put_test(node, f"test {place} of sfumato")
     checked = qualify_condition(holder.this, marked, where="WHERE")
-    tree = marked.tree.where(checked, append=True)
-    return replace(marked, tree=tree, fields=relation.fields), checked
+    return replace(_keep(marked, checked), fields=relation.fields), checked
+
+
+def _keep(relation: Relation, condition: exp.Expr) -> Relation:
+    return replace(relation, rows=Filter(relation.beside, condition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +155,7 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     if inner.unit is None and not pairs:
         raise refuse("EXISTS without an equality with a column of the outer rows")
     if own:
-        inner = replace(inner, tree=inner.tree.where(exp.and_(*own), append=True))
+        inner = _keep(inner, exp.and_(*own))
     return _Side(relation=inner, pairs=tuple(pairs))
 
 
@@ -183,66 +182,26 @@ def _read_pair(part: exp.Expr, inner: Relation, outer: Relation) -> tuple[exp.Co
 
 
 def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
-    """`relation` with what was found beside each of its rows: nothing is multiplied, for keys are unique."""
-    inner = side.relation
-    if inner.unit is None:
-        selected: list[exp.Expr] = []
-        fields: dict[str, Field] = {}
-        matches: list[exp.Expr] = []
-        for place, (key, column) in enumerate(side.pairs):
-            name = f"value {place}"
-            found = inner.field(key)
-            source = exp.column(key.name, table="looked for", quoted=True) if inner.tree.expressions else key
-            fields[name] = Field(name=name, kind=found.kind)
-            marked = replace(relation, fields={**relation.fields, alias: fields})
-            value = exp.column(name, table=alias, quoted=True)
-            matches.append(match_columns(column, value, marked, where="IN"))
-            kind = matches[-1].this.to.sql(dialect="duckdb")
-            selected.append(
-                exp.alias_(exp.TryCast(this=source, to=exp.DataType.build(kind)), name, quoted=True)
-            )
-        rows = _offer(inner).select(*selected, append=False).distinct()
-        on: exp.Expr = exp.and_(*matches)
-    else:
-        unit = exp.column(UNIT, table=inner.unit_alias, quoted=True)
-        rows = _offer(inner)
-        if rows is not inner.tree:
-            unit = exp.column(UNIT, table="looked for", quoted=True)
-        rows = rows.select(exp.alias_(unit, UNIT, quoted=True), append=False).group_by(exp.Literal.number(1))
-        own, theirs = (exp.column(UNIT, table=each, quoted=True) for each in (relation.unit_alias, alias))
-        on = equal(own, theirs, "VARCHAR")
-        fields = {UNIT: Field(name=UNIT, kind="text")}
-        unit_of, theirs_of = relation.unit, inner.unit
-        if unit_of is None or unit_of.column is None or theirs_of is None or theirs_of.column is None:
-            raise refuse(
-                'IN (SELECT ...) and EXISTS of people\'s records need unit columns, not unit = "row"'
-            )
-        if unit_of.neighbours != theirs_of.neighbours:
-            raise refuse("private tables that are compared need the same neighbours")
-    joined = exp.Subquery(this=rows, alias=alias_table(alias))
-    return replace(
-        relation,
-        tree=relation.tree.join(joined, on=on, join_type="LEFT"),
-        fields={**relation.fields, alias: fields},
-        tables=relation.tables + inner.tables,
-        private=tuple(dict.fromkeys(relation.private + inner.private)),
-        joined=relation.joined or inner.unit is not None,
-        multiplied=relation.multiplied or inner.multiplied,
-    )
+    """`relation` with whether something was found beside each of its rows: nothing is multiplied."""
+    inner, rows = side.relation, side.relation.rows
+    if isinstance(rows, Project | Individuals | Union):
+        rows = Named(rows, _LOOKED_FOR)
+    pairs = []
+    for key, column in side.pairs if inner.unit is None else ():
+        listed = exp.column(key.name, table=_LOOKED_FOR, quoted=True) if rows is not inner.rows else key
+        both = replace(
+            relation, fields={**relation.fields, listed.table: {key.name.lower(): inner.field(key)}}
+        )
+        pair = match_columns(column, listed, both, where="IN")
+        pairs.append(pair)
+    fields = {**relation.fields, alias: {FOUND: Field(name=FOUND, kind="boolean")}}
+    marked = Among(relation.beside, rows, tuple(pairs), alias)
+    return relate(marked, fields, relation.described, inner.described)
 
 
-def _offer(relation: Relation) -> exp.Select:
-    """A query whose select list may name the columns of `relation`."""
-    if not relation.tree.expressions:
-        return relation.tree
-    inner = exp.Subquery(this=relation.tree.copy(), alias=alias_table("looked for"))
-    return exp.Select().from_(inner)
-
-
-def _put_test(node: exp.Expr, side: _Side, alias: str) -> None:
+def _put_test(node: exp.Expr, alias: str) -> None:
     """Puts a condition about the joined rows in the place of IN or EXISTS."""
-    name = UNIT if side.relation.unit is not None else "value 0"
-    found = exp.column(name, table=alias, quoted=True)
+    found = exp.column(FOUND, table=alias, quoted=True)
     test: exp.Expr = exp.Not(this=exp.Is(this=found.copy(), expression=exp.Null()))
     outer = node.parent
     while isinstance(outer, exp.Paren):

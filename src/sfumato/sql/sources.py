@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
-import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.rows import (
+    Among,
+    Filter,
+    Individuals,
+    Item,
+    Join,
+    Listed,
+    Named,
+    Project,
+    Rows,
+    Scan,
+    Union,
+    list_expressions,
+)
 from sfumato.core.errors import refuse
 from sfumato.core.facts.column import suggest_name
-from sfumato.core.facts.table import UNIT, PrivacyUnit, code_name
+from sfumato.core.facts.table import code_name
 from sfumato.sql.check import find_aggregates, list_conditions, refuse_clauses
 from sfumato.sql.dates import narrow_moments
 from sfumato.sql.inner import gathers, group_individuals
@@ -19,14 +32,13 @@ from sfumato.sql.relation import (
     Catalog,
     Field,
     Relation,
-    Source,
-    alias_table,
     derive_field,
     is_reserved,
     qualify,
     read_table,
+    relate,
 )
-from sfumato.sql.semijoins import COMMON_TYPES, equal, keep_where, match_columns
+from sfumato.sql.semijoins import COMMON_TYPES, keep_where, match_columns
 
 
 def resolve_sources(
@@ -60,32 +72,46 @@ def resolve_sources(
 
 def prune_columns(relation: Relation, trees: list[exp.Expr]) -> Relation:
     """`relation` without the columns of inner queries that neither `trees` nor its own conditions name."""
-    tree = relation.tree.copy()
-    _prune(tree, trees)
-    return replace(relation, tree=tree)
+    return replace(relation, rows=_prune(relation.beside, trees))
 
 
-def _prune(select: exp.Select, trees: list[exp.Expr]) -> None:
-    joins = select.args.get("joins") or []
-    where = select.args.get("where")
-    named = [*trees, *select.expressions, *(join.args["on"] for join in joins if join.args.get("on"))]
-    named += [] if where is None else [where]
-    needed = {(column.table, column.name) for tree in named for column in tree.find_all(exp.Column)}
-    for item in [select.args["from_"].this, *(join.this for join in joins)]:
-        inner = item.this if isinstance(item, exp.Subquery) else None
-        if not isinstance(inner, exp.Select):
-            continue
-        group = inner.args.get("group")
-        keys = 1 if group is None else len(group.expressions)  # what is grouped by comes first
-        kept = [
-            each
-            for place, each in enumerate(inner.expressions)
-            if (group is not None and place < keys)
-            or each.alias == UNIT
-            or (item.alias, each.alias) in needed
-        ]
-        inner.set("expressions", kept or inner.expressions[:1])
-        _prune(inner, [])
+def _prune(node: Rows, trees: list[exp.Expr]) -> Rows:
+    """Rows without the columns of inner queries that neither `trees` nor what stands around them names."""
+    named = [*trees, *(tree for _, tree in list_expressions(node))]
+    match node:
+        case Scan():
+            return node
+        case Named():
+            needed = {
+                each.name for tree in trees for each in tree.find_all(exp.Column) if each.table == node.alias
+            }
+            return Named(_prune_list(node.rows, needed), node.alias)
+        case Filter():
+            return Filter(_prune(node.rows, named), node.condition)
+        case Join():
+            right = _prune(node.right, named)
+            assert isinstance(right, Scan | Named)
+            return replace(node, left=_prune(node.left, named), right=right)
+        case Among():
+            return replace(
+                node,
+                rows=_prune(node.rows, named),
+                others=_prune(node.others, [pair.other for pair in node.pairs]),
+            )
+
+
+def _prune_list(node: Listed, needed: set[str]) -> Listed:
+    """An inner query that gives the needed columns alone, or one if none is; all parts of a union alike."""
+    match node:
+        case Union():
+            return node
+        case Individuals():
+            results = tuple(each for each in node.results if each[0] in needed)
+            trees = [tree for _, tree in list_expressions(replace(node, results=results))]
+            return Individuals(_prune(node.rows, trees), node.keys, results)
+        case Project():
+            items = tuple(each for each in node.items if each.name in needed)
+            return Project(_prune(node.rows, [each.tree for each in items]), items)
 
 
 def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
@@ -150,9 +176,7 @@ def _resolve_query(query: exp.Select | exp.Union, catalog: Catalog, ctes: Mappin
     """An inner query: one SELECT, or several with UNION ALL between them."""
     if isinstance(query, exp.Select):
         return _resolve_rows(query, catalog, ctes)
-    united = unite([_resolve_rows(each, catalog, ctes) for each in _list_parts(query)])
-    check_names([catalog[name] for name in united.private])
-    return united
+    return unite([_resolve_rows(each, catalog, ctes) for each in _list_parts(query)])
 
 
 def _list_parts(query: exp.Expr) -> list[exp.Select]:
@@ -177,7 +201,7 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
         relation, items = group_individuals(query, items, relation)
     else:
         refuse_clauses(query, ("DISTINCT", "GROUP BY", "HAVING"), why)
-    projections: list[exp.Expr] = []
+    projections: list[Item] = []
     fields: dict[str, Field] = {}
     for item in items:
         name = item.alias_or_name
@@ -189,29 +213,22 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
         if any(True for _ in find_aggregates(inner)):
             raise refuse("an aggregate in an inner query; only the outermost select list aggregates")
         checked = qualify(inner, relation, where="an inner select list")
-        projections.append(exp.alias_(checked, name, quoted=True))
+        projections.append(Item(name, checked))
         derived = derive_field(name, checked, relation)
         if isinstance(checked, exp.Column) and derived.column is not None:
             code = exp.column(code_name(checked.name), table=checked.table, quoted=True)
-            projections.append(exp.alias_(code, code_name(name), quoted=True))
+            projections.append(Item(code_name(name), code))
         if name.lower() in fields:
             raise refuse(f"the inner query has two columns named {name!r}")
         fields[name.lower()] = derived
-    if relation.unit is not None:
-        unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
-        projections.append(exp.alias_(unit, UNIT, quoted=True))
-    return replace(relation, tree=relation.tree.select(*projections), fields={"": fields})
+    return relate(Project(relation.beside, tuple(projections)), {"": fields}, relation.described)
 
 
 def _wrap(relation: Relation, alias: str) -> Relation:
     """A finished row-level select as a source of its own."""
     ((_, fields),) = relation.fields.items()
-    return replace(
-        relation,
-        tree=exp.Select().from_(exp.Subquery(this=relation.tree.copy(), alias=alias_table(alias))),
-        fields={alias: fields},
-        unit_alias=alias if relation.unit is not None else None,
-    )
+    assert isinstance(relation.rows, Project | Individuals | Union)
+    return relate(Named(relation.rows, alias), {alias: fields}, relation.described)
 
 
 def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
@@ -235,25 +252,10 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
             "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
             f"key{_hint_match(left, right)}: otherwise a row would belong to two individuals"
         )
-    matches = [match_columns(one, other, joined, where="ON") for one, other in pairs]
-    if both:
-        # What the statement compares may be a copy that lost something, so the units are compared too.
-        one, other = (exp.column(UNIT, table=each.unit_alias, quoted=True) for each in (left, right))
-        matches.append(equal(one, other, "VARCHAR"))
-    return Relation(
-        tree=left.tree.join(
-            right.tree.args["from_"].this,
-            on=exp.and_(*matches),
-            join_type="LEFT" if side == "LEFT" else "INNER",
-        ),
-        fields=joined.fields,
-        unit=_join_units(left.unit, right.unit),
-        unit_alias=left.unit_alias or right.unit_alias,
-        tables=left.tables + right.tables,
-        private=tuple(dict.fromkeys(left.private + right.private)),
-        joined=True,
-        multiplied=True,
-    )
+    matches = tuple(match_columns(one, other, joined, where="ON") for one, other in pairs)
+    assert isinstance(right.rows, Scan | Named)
+    rows = Join(left.beside, right.rows, matches, outer=side == "LEFT")
+    return relate(rows, joined.fields, left.described, right.described)
 
 
 def _read_pairs(
@@ -308,14 +310,6 @@ def _hint_match(left: Relation, right: Relation) -> str:
     return ""
 
 
-def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
-    if left is None or right is None:
-        return left or right
-    if left.column is None or right.column is None or left.neighbours != right.neighbours:
-        raise refuse("joined private tables need a unit column each, and the same neighbours")
-    return replace(left, max_records=max(left.max_records, right.max_records))
-
-
 _PART = "part of sfumato"
 _WHOLE = "union of sfumato"
 
@@ -326,67 +320,17 @@ def unite(parts: list[Relation]) -> Relation:
     Privacy: an individual may have as many rows as all parts together admit, and is held to that number;
     docs/proofs/sql.md, "Unions".
     """
-    unit = _unite_units([part.unit for part in parts])
     listed = [list(next(iter(part.fields.values())).values()) for part in parts]
     if len({len(fields) for fields in listed}) > 1:
         raise refuse("UNION ALL of queries with different numbers of columns")
     fields = [_merge([each[place] for each in listed]) for place in range(len(listed[0]))]
     selects = [_select(part, own, fields) for part, own in zip(parts, listed, strict=True)]
-    union: exp.Expr = selects[0]
-    for select in selects[1:]:
-        union = exp.Union(this=union, expression=select, distinct=False)
-    names = [each.alias for each in selects[0].expressions]
-    offered = [exp.alias_(exp.column(name, table=_WHOLE, quoted=True), name, quoted=True) for name in names]
-    source = exp.Subquery(this=union, alias=alias_table(_WHOLE))
-    return Relation(
-        tree=exp.Select().from_(source).select(*offered),
-        fields={"": {field.name.lower(): field for field in fields}},
-        unit=unit,
-        unit_alias=None if unit is None else _WHOLE,
-        tables=tuple(name for part in parts for name in part.tables),
-        private=tuple(dict.fromkeys(name for part in parts for name in part.private)),
-        joined=True,
-        multiplied=any(part.multiplied for part in parts),
+    offered = tuple(
+        Item(item.name, exp.column(item.name, table=_WHOLE, quoted=True)) for item in selects[0].items
     )
-
-
-def check_names(sources: Sequence[Source]) -> None:
-    """Refuses tables that may spell one individual in two ways: each would be bounded by itself."""
-    spelled = {source.name: _describe_names(source) for source in sources if source.table is not None}
-    if len(set(spelled.values())) > 1:
-        told = ", ".join(f"{name}: {spelling}" for name, spelling in spelled.items())
-        raise refuse(
-            f"UNION ALL of tables that store their units differently ({told}), so that one individual could "
-            "have two names; store them alike, with one text_limit"
-        )
-
-
-def _describe_names(source: Source) -> str:
-    assert source.table is not None
-    column = source.table.unit.column
-    if column is None:
-        return "row"
-    kind, stored = source.stored.get(column, "text"), source.types.get(column)
-    if kind == "text":
-        # A longer name becomes a digest.
-        return f"text of at most {source.table.text_limit} characters"
-    if stored is not None and pa.types.is_decimal(stored):
-        return f"decimals with {stored.scale} places"
-    return kind
-
-
-def _unite_units(units: list[PrivacyUnit | None]) -> PrivacyUnit | None:
-    known = [unit for unit in units if unit is not None]
-    if not known:
-        return None
-    if len(known) < len(units):
-        raise refuse("UNION ALL of people's records with a public table: its rows would be nobody's")
-    if any(unit.column is None for unit in known) or len({unit.neighbours for unit in known}) > 1:
-        raise refuse("UNION ALL of private tables needs a unit column in each, and the same neighbours")
-    groups = [unit.max_groups or unit.max_records for unit in known]
-    total = sum(unit.max_records for unit in known)
-    limited = any(unit.max_groups is not None for unit in known)
-    return replace(known[0], max_records=total, max_groups=sum(groups) if limited else None)
+    rows = Project(Named(Union(tuple(selects)), _WHOLE), offered)
+    fields_of = {"": {field.name.lower(): field for field in fields}}
+    return relate(rows, fields_of, *(part.described for part in parts))
 
 
 def _merge(fields: list[Field]) -> Field:
@@ -429,20 +373,17 @@ def _facts(field: Field) -> tuple[object, ...]:
     return described, field.labels, field.period
 
 
-def _select(part: Relation, own: list[Field], fields: list[Field]) -> exp.Select:
+def _select(part: Relation, own: list[Field], fields: list[Field]) -> Project:
     """The rows of one part, with its columns as they are called and converted in the whole."""
-    items: list[exp.Expr] = []
+    items: list[Item] = []
     for mine, field in zip(own, fields, strict=True):
         value: exp.Expr = exp.column(mine.name, table=_PART, quoted=True)
         if field.type is None or field.is_unit:
             kind = "VARCHAR" if field.is_unit else COMMON_TYPES[field.kind]
             value = exp.TryCast(this=value, to=exp.DataType.build(kind))
-        items.append(exp.alias_(value, field.name, quoted=True))
+        items.append(Item(field.name, value))
         if field.column is not None:
             code = exp.column(code_name(mine.name), table=_PART, quoted=True)
-            items.append(exp.alias_(code, code_name(field.name), quoted=True))
-    if part.unit is not None:
-        unit = exp.TryCast(this=exp.column(UNIT, table=_PART, quoted=True), to=exp.DataType.build("VARCHAR"))
-        items.append(exp.alias_(unit, UNIT, quoted=True))
-    source = exp.Subquery(this=part.tree.copy(), alias=alias_table(_PART))
-    return exp.Select().from_(source).select(*items)
+            items.append(Item(code_name(field.name), code))
+    assert isinstance(part.rows, Project | Individuals | Union)
+    return Project(Named(part.rows, _PART), tuple(items))

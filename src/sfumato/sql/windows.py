@@ -15,8 +15,7 @@ from sqlglot import exp
 
 from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, sum_widths
-from sfumato.sql.check import AGGREGATE
-from sfumato.sql.plan import RANKS
+from sfumato.sql.check import AGGREGATE, RANKS
 
 if TYPE_CHECKING:
     from sfumato.sql.plan import Noise

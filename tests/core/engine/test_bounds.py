@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.asking import cells
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
-from sfumato.statements.engine import StatementEngine
 
 VALUES = st.one_of(st.integers(-2, 5), st.none(), st.floats(allow_nan=True, allow_infinity=True))
 RECORDS = st.lists(

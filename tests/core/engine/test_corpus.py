@@ -9,9 +9,9 @@ import pytest
 
 from helpers import corpus
 from helpers import spark as spark_helper
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.servers.project import open_engine
 from sfumato.servers.push.plan import push_plan
-from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 BATCH = 25
@@ -38,10 +38,10 @@ def compare(folder, sources, *, count, seed):
             continue
         tables = {name: here.tables[name] for name in plan.relation.tables}
         moved = {name: there.tables[name] for name in plan.relation.tables}
-        expected = engine.aggregate(plan, tables, **QUIET)
+        expected = engine.aggregate(plan.query, tables, **QUIET)
         compared += 1
-        pushed += server._push(plan, moved)[2] is not None
-        if corpus.differ(expected, server.aggregate(plan, moved, **QUIET)):
+        pushed += server._push(server.bind(plan.query, moved))[2] is not None
+        if corpus.differ(expected, server.aggregate(plan.query, moved, **QUIET)):
             faults.append(text)
     assert not faults, f"{len(faults)} of {compared} differ, such as\n" + "\n".join(faults[:5])
     return compared, pushed
@@ -91,7 +91,8 @@ def test_spark_agrees_on_every_record_of_every_statement(folder, spark_source):
     for text in corpus.make_statements(LONG, "records", about=[("r", "c")]):
         plan = corpus.plan_statement(text, here, engine)
         spark = server._servers.find(table)
-        pushed = None if plan is None else push_plan(plan, SparkWords(table, spark._find(table).columns))
+        checked = None if plan is None else engine.bind(plan.query, here.tables)
+        pushed = checked and push_plan(checked, SparkWords(table, spark._find(table).columns))
         if pushed is not None:
             waiting.append((text, pushed, corpus.list_rows(plan, here.tables["r"], engine)))
         if len(waiting) == BATCH:
@@ -129,9 +130,9 @@ def test_one_individual_moves_what_a_server_aggregates_by_no_more_than_is_charge
     engine, server, moved = StatementEngine(folder), open_engine(tmp_path), 0
     for text in corpus.make_statements(60, "neighbours", about=[("t", "person")]):
         plan = corpus.plan_statement(text, here, engine)
-        if plan is None or server._push(plan, projects[0].tables)[2] is None:
+        if plan is None or server._push(server.bind(plan.query, projects[0].tables))[2] is None:
             continue
-        one, two = (server.aggregate(plan, each.tables, **QUIET) for each in projects)
+        one, two = (server.aggregate(plan.query, each.tables, **QUIET) for each in projects)
         for noise, a, b in zip(plan.noises, one.true_values, two.true_values, strict=True):
             difference = np.abs((a - b).astype(object))
             moved += bool(difference.any())

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
-from sfumato.statements.engine import StatementEngine
 
 MANY = 1_000_000
 TYPES = """

@@ -10,9 +10,9 @@ import pytest
 
 from helpers.asking import cells
 from sfumato.core.engine.base import LARGEST_MARGINAL, TrueCounts
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
-from sfumato.statements.engine import StatementEngine
 
 SILENT = {"progress": lambda _: None}
 

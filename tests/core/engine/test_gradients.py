@@ -11,11 +11,11 @@ import pytest
 
 from sfumato.core.engine import gradients
 from sfumato.core.engine.gradients import TrueRecords
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.gradients import GRADIENT_GRID, INPUT_GRID, WEIGHT_GRID, Gradients, Layers
 from sfumato.inference.models.network import NetworkModel
-from sfumato.statements.engine import StatementEngine
 
 PLACES = (np.array([-1, 0, 1]), np.full(5, 2))
 VALUES = (np.array([0, 1, 1]) * INPUT_GRID, np.linspace(-1, 1, 5) * INPUT_GRID)

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SfumatoError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.measurement import Request
-from sfumato.statements.engine import StatementEngine
 
 SIZES = {"c": 4, "d": 3}
 DESCRIBED = {"c": {"range": [0, 3]}, "d": {"values": ["x", "y"], "outside": "other"}}

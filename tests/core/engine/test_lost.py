@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import cap_records, parse_table
 from sfumato.core.questions.choices import CapChoice
-from sfumato.statements.engine import StatementEngine
 
 MAX_RECORDS = 6
 

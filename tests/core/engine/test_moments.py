@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato.core.engine import moments as engine_moments
 from sfumato.core.engine.moments import MomentTally
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.moments import (
@@ -21,7 +22,6 @@ from sfumato.core.questions.moments import (
     LinkWeights,
     Moments,
 )
-from sfumato.statements.engine import StatementEngine
 
 SPEC = {"a": {"range": [0, 3]}, "b": {"values": ["x", "y", "z"]}}
 A = np.array([[-SCORE_GRID], [-300], [517], [SCORE_GRID]])

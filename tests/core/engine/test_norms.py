@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.engine import counts
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
 from sfumato.core.questions.measurement import Request
-from sfumato.statements.engine import StatementEngine
 
 SIZES = {"c": 4, "d": 3}
 DESCRIBED = {

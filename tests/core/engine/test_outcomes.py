@@ -5,13 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
 from sfumato.core.questions.outcomes import Outcomes, Scorer
 from sfumato.core.questions.residuals import Term
-from sfumato.statements.engine import StatementEngine
 
 COLUMNS = {"a": {"range": [0, 2]}, "b": {"range": [0, 1]}}
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from sfumato.core.engine import parts
 from sfumato.core.engine.counts import bounded_query, render
 from sfumato.core.engine.parts import select_part
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.part import SALT, Part, split_people
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.outcomes import Outcomes, Scorer
 from sfumato.core.questions.residuals import Term
-from sfumato.statements.engine import StatementEngine
 
 COLUMNS = ("a", "b")
 SILENT = {"progress": lambda _: None}

@@ -17,13 +17,13 @@ import sfumato as sf
 from helpers import projects
 from helpers.asking import cells
 from helpers.cli import run_process
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
 from sfumato.curator import Curator
 from sfumato.servers.postgres import engine
 from sfumato.servers.project import open_engine
-from sfumato.statements.engine import StatementEngine
 
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}

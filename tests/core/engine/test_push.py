@@ -10,14 +10,14 @@ import pytest
 
 import sfumato as sf
 from helpers import corpus
+from sfumato.core.algebra.measures import Query
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import cap_unit
 from sfumato.servers.postgres import encode as asking
 from sfumato.servers.postgres import engine as postgres
 from sfumato.servers.project import open_engine
 from sfumato.servers.push import plan as push
-from sfumato.sql.relation import Relation
-from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 COLUMNS = {"region": {"values": ["a", "b"]}, "fare": {"bounds": [0, 100]}, "month": {"range": [1, 12]}}
@@ -44,11 +44,12 @@ def make_project(source, folder, **facts):
 
 def aggregate(project, text, engine):
     plan = corpus.plan_statement(text, project, engine)
-    return engine.aggregate(plan, project.tables, **QUIET)
+    return engine.aggregate(plan.query, project.tables, **QUIET)
 
 
 def is_pushed(project, text, engine):
-    return engine._push(corpus.plan_statement(text, project, engine), project.tables)[2] is not None
+    query = corpus.plan_statement(text, project, engine).query
+    return engine._push(engine.bind(query, project.tables))[2] is not None
 
 
 @pytest.fixture
@@ -89,9 +90,9 @@ def test_bounds_are_chosen_there_from_the_histogram_of_a_file(heavy, text):
     plans = [
         corpus.plan_statement(text, each, one).choice_plan for each, one in ((here, engine), (there, server))
     ]
-    assert server._push(plans[1], there.tables)[2] is not None
-    found = server.aggregate(plans[1], there.tables, **QUIET)
-    expected = engine.aggregate(plans[0], here.tables, **QUIET)
+    assert server._push(server.bind(plans[1].query, there.tables))[2] is not None
+    found = server.aggregate(plans[1].query, there.tables, **QUIET)
+    expected = engine.aggregate(plans[0].query, here.tables, **QUIET)
     assert not corpus.differ(expected, found)
     assert sum(values.sum() for values in expected.true_values) == 23
 
@@ -107,11 +108,11 @@ def test_a_chosen_number_of_records_is_held_there_as_for_a_file(write_table, tmp
     for project, one in ((here, engine), (there, server)):
         plan = corpus.plan_statement(COUNT, project, one)
         unit = cap_unit(project.tables["t"].unit, cap)
-        tallied = one.aggregate(plan.tally_plan, project.tables, **QUIET)
+        tallied = one.aggregate(plan.tally_plan.query, project.tables, **QUIET)
         bound = replace(
             plan, unit=unit, relation=replace(plan.relation, unit=unit), tally=None, max_groups=cap
         )
-        answers.append((tallied, one.aggregate(bound, project.tables, **QUIET)))
+        answers.append((tallied, one.aggregate(bound.query, project.tables, **QUIET)))
     assert not corpus.differ(answers[0][0], answers[1][0])
     assert not corpus.differ(answers[0][1], answers[1][1])
     assert sum(int(values.sum()) for values in answers[1][1].true_values) == 10 * min(2, cap) + min(50, cap)
@@ -260,15 +261,15 @@ def test_public_facts_decide_where_a_statement_is_aggregated(write_table, tmp_pa
 
 def test_a_plan_that_says_more_than_is_known_is_left_to_duckdb(write_table, tmp_path):
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Another(Relation):
+    class Another(Query):
         once: bool = False
 
     project, engine = make_project(write_table("more", make_rows(5)), tmp_path), open_engine(Path())
     plan = corpus.plan_statement(COUNT, project, engine)
-    given = {each.name: getattr(plan.relation, each.name) for each in fields(plan.relation)}
+    given = {each.name: getattr(plan.query, each.name) for each in fields(plan.query)}
     for once in (False, True):
-        more = replace(plan, relation=Another(**given, once=once))
-        assert (engine._push(more, project.tables)[2] is None) is once
+        more = engine.bind(Another(**given, once=once), project.tables)
+        assert (engine._push(more)[2] is None) is once
 
 
 def test_what_may_give_other_rows_in_every_scan_is_fetched(server, write_table, tmp_path):

@@ -18,10 +18,10 @@ from sfumato.core.engine import textfile
 from sfumato.core.engine.opening import LONGEST_RECORD
 from sfumato.core.engine.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.core.engine.source import find_files
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.engine.textfile import read_text
 from sfumato.core.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.core.facts.table import UNIT, parse_table
-from sfumato.statements.engine import StatementEngine
 
 
 class Exact:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from helpers.asking import cells
 from sfumato.core.engine import bounded as engine_module
 from sfumato.core.engine.counts import OccupiedTally, Tally
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
-from sfumato.statements.engine import StatementEngine
 
 # Their product is 2^63 - 1.
 FACTORS = (49, 73, 127, 337, 92_737, 649_657)

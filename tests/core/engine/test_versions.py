@@ -14,9 +14,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.core.engine import source as sources
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.table import parse_table
-from sfumato.statements.engine import StatementEngine
 
 ROWS = "person,zone\nana,1\nben,2\n"
 SOURCES = ("t.csv", "t.csv.gz", "t.parquet", "part*.csv", "duckdb:t.db?table=t")

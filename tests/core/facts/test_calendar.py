@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
 from sfumato.learn.sql import _conditions
 from sfumato.recipes.shared.public import encode_public
-from sfumato.statements.engine import StatementEngine
 
 PERIODS = ("day", "week", "month")
 

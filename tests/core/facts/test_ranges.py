@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import sfumato as sf
 from helpers.asking import cells
 from helpers.projects import write_project
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError
 from sfumato.core.facts.column import _MOST_VALUES, column_spec, find_ranges, parse_column, parse_ranges
 from sfumato.core.facts.domain import Values
 from sfumato.core.facts.table import parse_table
-from sfumato.statements.engine import StatementEngine
 
 
 @pytest.mark.parametrize(

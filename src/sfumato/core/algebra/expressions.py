@@ -9,6 +9,7 @@ Proof: docs/proofs/algebra.md, claims 1 and 2.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal, TypeVar
 
 import sqlglot
@@ -215,6 +216,31 @@ def _check_regular(part: exp.Expr, where: str) -> None:
             f"{where} uses a regular expression of more than {_LONGEST_PATTERN} characters, or with counts "
             "beyond 20"
         )
+
+
+_TRUE_OR_FALSE = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean, exp.Null, exp.StartsWith, exp.IsNan)
+
+
+def list_untold_conditions(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """What stands for a condition inside `tree`, and is not true or false by its form."""
+    for part in tree.walk():
+        parts: list[exp.Expr] = []
+        if isinstance(part, (exp.And, exp.Or)):
+            parts = [part.this, part.expression]
+        elif isinstance(part, exp.Case) and part.this is None:
+            parts = [branch.this for branch in part.args["ifs"]]
+        elif isinstance(part, exp.Not) or (
+            isinstance(part, exp.If) and not isinstance(part.parent, exp.Case)
+        ):
+            parts = [part.this]
+        yield from (each for each in parts if not is_condition(each))
+
+
+def is_condition(node: exp.Expr) -> bool:
+    """Whether a node is true or false by its form."""
+    node = node.unnest()
+    cast = isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN"
+    return cast or isinstance(node, _TRUE_OR_FALSE)
 
 
 def make_total(tree: exp.Expr) -> exp.Expr:

@@ -57,10 +57,10 @@ from sfumato.servers.refusals import describe_refusal
 if TYPE_CHECKING:
     import psycopg
 
+    from sfumato.core.algebra.measures import Checked
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.facts.table import Table
     from sfumato.servers.push.plan import PushedPlan
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.statements.execute import TrueAggregates
 
 
 _MOST_LISTED = 2**24
@@ -244,13 +244,13 @@ class PostgresEngine(ServerEngine):
 
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
-    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """Returns the plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
+    def push(self, table: Table, checked: Checked) -> PushedPlan | None:
+        """Returns the query as the server runs it, planned and not run; None if it is left to DuckDB."""
         with self._open(table) as (room, source):
             described = self._look(room, source)
             if not _is_steady(described, self._learn(room, source)):
                 return None
-            pushed = push_plan(plan, PostgresWords(table, described.columns))
+            pushed = push_plan(checked, PostgresWords(table, described.columns))
             if pushed is not None:
                 with hide_server(source):
                     for query in aggregate_queries(pushed, _relation(source), bounded=False).values():

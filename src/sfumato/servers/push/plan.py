@@ -20,20 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CELLS, Measure
+from sfumato.core.algebra.writing import Writer
+from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.engine.encode import connect, find_interval
 from sfumato.core.facts.table import UNIT, code_name
 from sfumato.servers.push.words import Pushed, PushedKey, PushedKind, UnpushedError, Words
-from sfumato.sql.aggregates import CELLS, Measure
-from sfumato.sql.plan import QueryPlan
-from sfumato.statements.execute import TrueAggregates
 
 if TYPE_CHECKING:
-    from sfumato.core.facts.table import PrivacyUnit
-    from sfumato.sql.aggregates import Key
-    from sfumato.sql.relation import Relation
-
-    _Record = QueryPlan | Relation | PrivacyUnit | Key | Measure
-
+    from sfumato.core.algebra.measures import Checked, Query
 
 _SMALL, _WIDE = 2**31 - 1, 2**62  # what arithmetic of whole numbers may reach
 _FIRST_DAY, _LAST_DAY = -700_000, 2_900_000  # the years 54 to 9909, which every engine writes alike
@@ -384,26 +379,11 @@ _FAR = 10.0**100
 _LARGEST = 2**40  # what one record may add
 _STATISTICS = ("records", "present", "individuals", "sum", "square", "quantile")
 _KNOWN = {
-    # of a plan
-    *(
-        "text",
-        "epsilon",
-        "delta",
-        "relation",
-        "unit",
-        "max_groups",
-        "keys",
-        "aggregates",
-        "noises",
-        "outputs",
-    ),
-    *("selection", "stages", "choices", "sets", "miss", "intervals"),
-    # of a relation and a unit
-    *("tree", "fields", "unit_alias", "tables", "joined", "column", "max_records", "neighbours"),
-    # of keys and measures
-    *("node", "labels", "type", "statistic", "low", "high", "centre", "grid", "quantile", "is_number"),
-    *("chosen", "numbered", "private", "edges", "parts"),
+    *("rows", "groups", "measures", "max_groups", "max_records"),
+    *("statistic", "tree", "low", "high", "centre", "grid", "quantile", "is_number"),
+    *("labels", "chosen", "numbered", "private", "edges", "parts"),
 }
+"""What is looked at here of a query and its measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,13 +410,13 @@ class PushedPlan:
         return self.unit is not None and not self.keys and counted
 
 
-def push_plan(plan: QueryPlan, words: Words) -> PushedPlan | None:
+def push_plan(checked: Checked, words: Words) -> PushedPlan | None:
     """Returns the plan as the server of `words` spells it, or None if it is left to DuckDB.
 
     Public facts decide.
     """
     try:
-        return _push(plan, words)
+        return _push(checked, words)
     except UnpushedError:
         return None
 
@@ -564,39 +544,36 @@ def _find_cells(
     return cells[kept], kept
 
 
-def _push(plan: QueryPlan, words: Words) -> PushedPlan:
-    table = words.table
-    measures = tuple(noise.measure for noise in plan.noises)
-    records: list[_Record] = [plan, plan.relation, plan.unit, *plan.keys, *measures]
-    for record in records:
-        _refuse_unknown(record)
-    chooses = bool(plan.keys) and plan.max_groups < plan.unit.max_records
-    if plan.relation.joined or plan.relation.individuals:
+def _push(checked: Checked, words: Words) -> PushedPlan:
+    table, query = words.table, checked.query
+    _refuse_unknown(query)
+    for measure in query.measures:
+        _refuse_unknown(measure)
+    if checked.shape.joined or checked.shape.individuals or checked.is_open or checked.chooses_groups:
         raise UnpushedError
-    if plan.selection is not None or table.part is not None or chooses:
+    if table.part is not None or checked.size > _MOST_GROUPS:
         raise UnpushedError
-    if plan.groups > _MOST_GROUPS or any(key.labels is None for key in plan.keys):
-        raise UnpushedError
-    scope = read_scope(plan.relation.tree, words)
+    meant = Writer(checked.tables, total=lambda tree: tree.copy())
+    scope = read_scope(meant.select(query.rows), words)
     unit = words.unit()
-    keys = tuple(_push_key(key.tree, len(key.labels or ()), scope, words) for key in plan.keys)
+    keys = tuple(_push_key(key.tree, key.size or 0, scope, words) for key in query.groups)
     values = {}
-    for place, measure in enumerate(measures):
+    for place, measure in enumerate(query.measures):
         if measure.statistic not in _STATISTICS or (measure.statistic == "individuals" and unit is None):
             raise UnpushedError
         if measure.tree is not None:
             values[place] = _push_value(measure, scope.translate(measure.tree), words)
     totals = {
         place: words.spell_total(f"v{place}", measure.largest)
-        for place, measure in enumerate(measures)
+        for place, measure in enumerate(query.measures)
         if measure.statistic in ("sum", "square")
     }
     condition = " AND ".join(f"({each})" for each in scope.conditions) or EVERYTHING
-    return PushedPlan(unit, condition, keys, values, totals, measures, plan.unit.max_records)
+    return PushedPlan(unit, condition, keys, values, totals, query.measures, checked.unit.max_records)
 
 
-def _refuse_unknown(record: _Record) -> None:
-    """Gives up a plan that says more than is known here: what is passed over may be a bound."""
+def _refuse_unknown(record: Query | Measure) -> None:
+    """Gives up a query that says more than is known here: what is passed over may be a bound."""
     for field in fields(record):
         if field.name not in _KNOWN and getattr(record, field.name) not in (None, False, (), 0):
             raise UnpushedError

@@ -59,10 +59,10 @@ from sfumato.servers.spark.workers import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sfumato.core.algebra.measures import Checked
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.statements.execute import TrueAggregates
 
 
 _STORED = "stored AS stored"
@@ -150,12 +150,12 @@ class SparkEngine(ServerEngine):
         """Returns the wanted columns of a table for statements; they are read when asked for."""
         return fetch_columns(self._find(table), table, wanted)
 
-    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
-        """Returns the plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
+    def push(self, table: Table, checked: Checked) -> PushedPlan | None:
+        """Returns the query as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
         source = self._find(table)
         # A session of Spark Connect resolves views when a frame is read at last, when these are gone.
         steady = source.is_steady and not source.room.is_remote
-        pushed = push_plan(plan, SparkWords(table, source.columns)) if steady else None
+        pushed = push_plan(checked, SparkWords(table, source.columns)) if steady else None
         if pushed is not None:
             queries = aggregate_queries(pushed, _STORED, bounded=False).values()
             with _viewed(source, table) as room:

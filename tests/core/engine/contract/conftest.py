@@ -8,8 +8,8 @@ import pytest
 
 from helpers import contract_tables
 from helpers import spark as spark_helper
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.servers.project import open_engine
-from sfumato.statements.engine import StatementEngine
 
 SHARED = Path(__file__).resolve().parents[5] / "shared"
 

@@ -268,8 +268,8 @@ def test_statements_are_aggregated_the_same(both, tables, name, text):
         except SfumatoError as error:
             found.append(str(error))
             continue
-        each.bind(plan, {"t": table})
-        counted = each.aggregate(plan, {"t": table}, **SILENT)
+        each.bind(plan.query, {"t": table})
+        counted = each.aggregate(plan.query, {"t": table}, **SILENT)
         found.append([values.tolist() for values in counted.true_values])
     assert found[0] == found[1]
     assert not isinstance(found[0], str), found[0]

@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import corpus
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.project import parse_project
 from sfumato.servers.project import open_engine
 from sfumato.servers.spark import engine as beyond
 from sfumato.servers.spark import workers
-from sfumato.statements.engine import StatementEngine
 
 QUIET = {"progress": lambda stage: None}
 ROWS, FIRST = 4000, 1500
@@ -46,7 +46,8 @@ def make_project(source, folder):
 
 
 def aggregate(project, text, engine):
-    return engine.aggregate(corpus.plan_statement(text, project, engine), project.tables, **QUIET)
+    plan = corpus.plan_statement(text, project, engine)
+    return engine.aggregate(plan.query, project.tables, **QUIET)
 
 
 @pytest.fixture

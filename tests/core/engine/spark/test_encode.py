@@ -77,8 +77,8 @@ def test_patterns_know_what_duckdb_reads(pattern, kind, bases, alphabet):
 
 
 def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
+    from sfumato.core.engine.statements import StatementEngine
     from sfumato.servers.project import open_engine
-    from sfumato.statements.engine import StatementEngine
 
     texts = [*spark_texts(2500), None, "9" * 100_000, "1_" * 50_000 + "1", "2020-01-02 " + " " * 100_000]
     rows = pa.table({"t": texts, "n": list(range(len(texts)))})
@@ -110,8 +110,8 @@ def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_a_missing_number_is_not_the_largest_one(spark, tmp_path, kind):
+    from sfumato.core.engine.statements import StatementEngine
     from sfumato.servers.project import open_engine
-    from sfumato.statements.engine import StatementEngine
 
     most = {pa.float64(): "1.7976931348623157e+308", pa.float32(): "3.4028235e+38"}[kind]
     numbers = [None, float("nan"), float("inf"), 1.5, None]

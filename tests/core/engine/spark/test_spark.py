@@ -11,12 +11,12 @@ import pytest
 
 import sfumato
 from helpers.asking import cells
+from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.recipes import CellCounts
 from sfumato.servers.project import open_engine
 from sfumato.servers.spark.workers import COUNTED, lay_out, make_counter
-from sfumato.statements.engine import StatementEngine
 
 pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("age",))

@@ -1,6 +1,6 @@
-"""Exact bounded aggregates of a planned statement, with DuckDB over sealed tables.
+"""Exact bounded aggregates of a checked query, with DuckDB over sealed tables.
 
-The SQL that runs is generated here from the checked trees of the plan. Each operation over private columns
+The SQL that runs is written by the core from what it has checked. Each operation over private columns
 is wrapped in TRY, so that a record for which it fails has NULL there instead, and no text grows beyond its
 limit.
 """
@@ -18,17 +18,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import check_expression, make_total, shield
+from sfumato.core.algebra.expressions import is_condition, list_untold_conditions, make_total, shield
+from sfumato.core.algebra.measures import CELLS, Checked, Measure, tally_individuals
+from sfumato.core.algebra.rows import (
+    Among,
+    Filter,
+    Individuals,
+    Join,
+    Rows,
+    Scan,
+    Tested,
+    list_expressions,
+    walk_rows,
+)
+from sfumato.core.algebra.writing import Writer
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.encode import find_interval, quote_name
 from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
 from sfumato.core.errors import refuse
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, Table
-from sfumato.sql.aggregates import CELLS, Measure
-from sfumato.sql.magnitudes import tally_individuals
-from sfumato.sql.plan import QueryPlan
-from sfumato.statements.inner import find_groups, list_operands, spell_groups
 
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62
@@ -43,34 +52,20 @@ class TrueAggregates(Withheld):
     true_individuals: NDArray[np.int64] | None
 
 
-def names_in(plan: QueryPlan) -> set[str]:
-    """The names of all columns of tables that a plan mentions, in lower case."""
-    outermost = [key.tree for key in plan.keys]
-    outermost += [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
+def names_in(checked: Checked) -> frozenset[str]:
+    """The names of all columns of tables that a query mentions, in lower case."""
     names: set[str] = set()
-    for select in plan.relation.tree.find_all(exp.Select):
-        items = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or [])]
+    for rows, tree in _list_trees(checked):
         # What comes of an inner query is no column of a table, whatever it is called.
-        inner = {item.alias_or_name for item in items if not isinstance(item, exp.Table)}
-        trees = [*outermost, select] if select is plan.relation.tree else [select]
-        for column in (column for tree in trees for column in tree.find_all(exp.Column)):
-            if column.find_ancestor(exp.Select) in (None, select) and column.table not in inner:
-                names.add(column.name.lower())
-    if _is_numbered(plan):
-        return names - {UNIT}
-    return names | {UNIT} if plan.relation.joined or _chooses_groups(plan) else names
+        scanned = set(_list_scanned(rows))
+        names |= {each.name.lower() for each in tree.find_all(exp.Column) if each.table in scanned}
+    needs_unit = not checked.shape.numbered and (checked.shape.joined or checked.chooses_groups)
+    return frozenset(names | {UNIT} if needs_unit else names)
 
 
-def _is_numbered(plan: QueryPlan) -> bool:
-    """Whether there is one row for each individual of one table, who is known by a number."""
-    return plan.relation.individuals and not plan.relation.joined
-
-
-def _chooses_groups(plan: QueryPlan) -> bool:
-    return bool(plan.keys) and plan.max_groups < plan.unit.max_records
-
-
-def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Table, sealed: Sealed) -> None:
+def open_sealed(
+    connection: duckdb.DuckDBPyConnection, checked: Checked, table: Table, sealed: Sealed
+) -> None:
     """Makes relations of a sealed table: its two parts, or for a join those records of it that may count.
 
     Inside, UNIT is the number of the individual. In the crowd it is the place of the record in the fixed
@@ -80,128 +75,113 @@ def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: T
     name, inside = table.name, sealed.inside
     if NUMBER not in inside.column_names:
         inside = inside.append_column(UNIT, to_arrow(np.arange(inside.num_rows)))
-    if plan.relation.joined or plan.relation.individuals:
+    if checked.shape.joined or checked.shape.individuals:
         # Of what is grouped by individuals, or not multiplied, all records are looked at.
-        register_columns(connection, _part("all", name), _list_all(plan, sealed, inside))
-        if not plan.relation.multiplied:
+        register_columns(connection, _part("all", name), _list_all(checked, sealed, inside))
+        if not checked.shape.multiplied:
             return
-    if not plan.relation.joined:
+    if not checked.shape.joined:
         register_columns(connection, _part("inside", name), _by_number(inside))
         if not sealed.crowd.num_rows:
             return
-        if _only_counts(plan):
+        if checked.only_counts:
             crowd = _by_number(sealed.crowd)
         else:
             places = to_arrow(np.arange(sealed.crowd.num_rows))
-            crowd = _order_crowd(plan, sealed).drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
+            crowd = _order_crowd(checked, sealed).drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
         register_columns(connection, _part("crowd", name), crowd)
         return
     if sealed.crowd.num_rows:
-        ordered = _order_crowd(plan, sealed)
+        ordered = _order_crowd(checked, sealed)
         numbers = to_numpy(ordered[NUMBER].combine_chunks())
         kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
         inside = pa.concat_tables([inside.select(kept.column_names), kept])
     register_columns(connection, name, inside)
 
 
-def _list_all(plan: QueryPlan, sealed: Sealed, inside: pa.Table) -> pa.Table:
+def _list_all(checked: Checked, sealed: Sealed, inside: pa.Table) -> pa.Table:
     if not sealed.crowd.num_rows:
-        return _by_number(inside) if _is_numbered(plan) else inside
+        return _by_number(inside) if checked.shape.numbered else inside
     crowd = sealed.crowd.select(inside.column_names)
     whole = pa.concat_tables([inside, crowd])
-    return _by_number(whole) if _is_numbered(plan) else whole
+    return _by_number(whole) if checked.shape.numbered else whole
 
 
-def _order_crowd(plan: QueryPlan, sealed: Sealed) -> pa.Table:
-    return sealed.order_crowd(frozenset(names_in(plan)))
+def _order_crowd(checked: Checked, sealed: Sealed) -> pa.Table:
+    return sealed.order_crowd(frozenset(names_in(checked)))
 
 
 def count_aggregates(
-    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+    connection: duckdb.DuckDBPyConnection, checked: Checked, sealed: Mapping[str, Sealed]
 ) -> TrueAggregates:
-    """The exact aggregates of `plan`, each individual held to the bounds that the plan states.
+    """Return the exact aggregates of a query, each individual held to the bounds that were derived.
 
     Privacy: an individual is in at most max_records rows of what is aggregated and in at most
     max_groups groups; docs/proofs/sql.md derives the sensitivities from that.
     """
-    counted = _only_counts(plan)
-    if plan.relation.joined:
-        connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {_encoded(plan, with_unit=True)}")
+    counted = checked.only_counts
+    if checked.shape.joined:
+        connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {_encoded(checked, with_unit=True)}")
         if counted:
-            return _clip_joined(connection, plan)
-        rows = _bound_rows(connection, plan)
-    elif _is_numbered(plan):
-        rows = _encoded(plan, with_unit=True)
-    elif plan.unit.column is None:
-        rows = _encoded(plan, with_unit=False, part="inside")
+            return _clip_joined(connection, checked)
+        rows = _bound_rows(connection, checked)
+    elif checked.shape.numbered:
+        rows = _encoded(checked, with_unit=True)
+    elif checked.unit.column is None:
+        rows = _encoded(checked, with_unit=False, part="inside")
     else:
         ((name, table),) = sealed.items()
-        if table.most > plan.unit.max_records:
-            raise AssertionError("individuals are told apart by a larger bound than the plan states")
+        if table.most > checked.unit.max_records:
+            raise AssertionError("individuals are told apart by a larger bound than counts")
         if counted:
-            return _clip_counts(connection, plan, table)
-        rows = _bound_crowd(connection, plan, name, table)
-    if _chooses_groups(plan):
+            return _clip_counts(connection, checked, table)
+        rows = _bound_crowd(connection, checked, name, table)
+    if checked.chooses_groups:
         rows = _bound_groups(
-            connection, plan, rows, None if plan.relation.joined else next(iter(sealed.values()))
+            connection, checked, rows, None if checked.shape.joined else next(iter(sealed.values()))
         )
-    if plan.selection is not None:
-        return _group_openly(connection, plan, rows)
-    if plan.keys and all(noise.measure.statistic == "records" for noise in plan.noises):
-        return _tally(connection, plan, rows)
-    return _group(connection, plan, rows)
+    if checked.is_open:
+        return _group_openly(connection, checked, rows)
+    if checked.query.groups and all(measure.statistic == "records" for measure in checked.query.measures):
+        return _tally(connection, checked, rows)
+    return _group(connection, checked, rows)
 
 
 def bind_aggregates(
-    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+    connection: duckdb.DuckDBPyConnection, checked: Checked, sealed: Mapping[str, Sealed]
 ) -> None:
-    """Raises what would fail for every record: the expressions of `plan` are bound, on tables without one.
+    """Raises what would fail for every record: expressions are bound, on tables without one.
 
     What is counted of their values is written here alone, and needs no trial; but for joins and for groups
     that are chosen, which are tried as they are.
     """
-    if plan.relation.joined or plan.selection is not None:
-        count_aggregates(connection, plan, sealed)
+    if checked.shape.joined or checked.is_open:
+        count_aggregates(connection, checked, sealed)
         return
-    with_unit = plan.unit.column is not None
-    part = None if _is_numbered(plan) else "inside"
-    connection.execute(f"DESCRIBE {_encoded(plan, with_unit=with_unit, part=part)}")
-
-
-def _only_counts(plan: QueryPlan) -> bool:
-    """Whether one number of records per individual is all that a statement needs."""
-    return not plan.keys and all(
-        noise.measure.statistic in ("records", "individuals", "records per individual")
-        for noise in plan.noises
-    )
+    with_unit = checked.unit.column is not None
+    part = None if checked.shape.numbered else "inside"
+    connection.execute(f"DESCRIBE {_encoded(checked, with_unit=with_unit, part=part)}")
 
 
 def _part(part: str, name: str) -> str:
     return f"{part} of {name}"
 
 
-def _in_part(tree: exp.Select, plan: QueryPlan, part: str | None) -> exp.Select:
-    """The tree with the private table replaced by that part of it."""
-    if part is not None:
-        for table in tree.find_all(exp.Table):
-            if table.name in plan.relation.private:
-                table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
-    return tree
+def _write(checked: Checked, part: str | None) -> Writer:
+    """What writes the rows of a query; with `part`, of that part of the one table that it reads."""
+    shape = checked.shape
 
+    def find(name: str, whole: bool) -> str:  # noqa: FBT001 - the writer says which, in its order
+        if name not in shape.private:
+            return name
+        if part is not None:
+            return _part(part, name)
+        if shape.multiplied:
+            # An individual may have many rows for many keys, and then at most max_records enter a join.
+            return _part("all", name) if whole else name
+        return _part("all", name)
 
-def _read_all(tree: exp.Select, plan: QueryPlan) -> exp.Select:
-    """The tree with the private tables of which all records are looked at by that name."""
-    if not (plan.relation.joined or plan.relation.individuals):
-        return tree
-    whole = [tree] if not plan.relation.multiplied else find_groups(tree)
-    for select in whole:
-        # An individual may have many rows for many keys, and then at most max_records enter a join.
-        alone = len(select.args["group"].expressions) == 1 if plan.relation.multiplied else True
-        if alone and (not plan.relation.multiplied or not any(True for _ in select.find_all(exp.Join))):
-            for table in select.find_all(exp.Table):
-                if table.name in plan.relation.private:
-                    table.set("this", exp.to_identifier(_part("all", table.name), quoted=True))
-    return tree
+    return Writer(checked.tables, find)
 
 
 def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -212,26 +192,26 @@ def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(numbers.size) - np.repeat(starts, np.diff(starts, append=numbers.size))
 
 
-def _bound_crowd(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, name: str, table: Sealed) -> str:
+def _bound_crowd(connection: duckdb.DuckDBPyConnection, checked: Checked, name: str, table: Sealed) -> str:
     """A query for the bounded rows of a statement without joins: u, keys, values.
 
     Who is inside has no more than max_records records. Of each individual in the crowd the first of those
     that the statement keeps are taken, in the fixed order.
     """
-    rows = _encoded(plan, with_unit=True, part="inside")
+    rows = _encoded(checked, with_unit=True, part="inside")
     if not table.crowd.num_rows:
         return rows
-    encoded = _encoded(plan, with_unit=True, part="crowd")
+    encoded = _encoded(checked, with_unit=True, part="crowd")
     found = connection.sql(f"SELECT u FROM ({encoded})").to_arrow_table().column(0).combine_chunks()
     chosen = np.zeros(table.crowd.num_rows, np.bool_)
     chosen[to_numpy(found)] = True
     places = np.flatnonzero(chosen)
-    ordered = _order_crowd(plan, table)
+    ordered = _order_crowd(checked, table)
     numbers = to_numpy(ordered[NUMBER].combine_chunks())
-    chosen[places[_rank(numbers[places]) >= plan.unit.max_records]] = False
+    chosen[places[_rank(numbers[places]) >= checked.unit.max_records]] = False
     kept = ordered.filter(pa.array(chosen))
     register_columns(connection, _part("chosen", name), _by_number(kept))
-    return f"{rows} UNION ALL {_encoded(plan, with_unit=True, part='chosen')}"
+    return f"{rows} UNION ALL {_encoded(checked, with_unit=True, part='chosen')}"
 
 
 def _by_number(records: pa.Table) -> pa.Table:
@@ -261,33 +241,63 @@ _COMPARING = (
 """What brings operands to one type, and where a text may have to be read as something else."""
 
 
-def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
+def check_forms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> None:
     """Refuses constants that cannot be computed, or converted to what they are compared with.
 
-    For every record such a condition would be NULL, and the answer noise around nothing.
+    For every record such a condition would be NULL, and the answer noise around nothing. Refuses also what
+    stands for a condition and is none: its conversion could fail for a record.
     """
-    outermost = [*(key.tree for key in plan.keys), *(noise.measure.tree for noise in plan.noises)]
-    scopes = [(plan.relation.tree, tree) for tree in outermost if tree is not None]
-    for select in plan.relation.tree.find_all(exp.Select):
-        where = select.args.get("where")
-        scopes += [
-            (select, each) for each in [*list_operands(select), *([] if where is None else [where.this])]
-        ]
-    part = None if plan.relation.joined or plan.relation.individuals else "inside"
-    known: dict[tuple[int, str], str] = {}
+    part = None if checked.shape.joined or checked.shape.individuals else "inside"
+    writer, known = _write(checked, part), dict[tuple[Rows, str], str]()
 
-    def find_type(select: exp.Select, tree: exp.Expr) -> str:
+    def find_type(rows: Rows, tree: exp.Expr) -> str:
         # A key is compared with each of its labels, and its type is asked for once.
-        key = (id(select), tree.sql(dialect="duckdb"))
+        key = (rows, tree.sql(dialect="duckdb"))
         if key not in known:
-            known[key] = _find_type(connection, plan, select, tree, part)
+            query = writer.select(rows).select(tree.copy()).sql(dialect="duckdb")
+            ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
+            known[key] = str(kind)
         return known[key]
 
-    for select, tree in scopes:
+    def require_condition(rows: Rows, tree: exp.Expr) -> None:
+        if not is_condition(tree) and find_type(rows, tree) != "BOOLEAN":
+            raise refuse(f"{tree.sql()[:60]!r} stands for a condition; compare it with something")
+
+    for rows, tree in _list_trees(checked):
         for node in _find_constants(tree):
             _require_value(connection, node.sql(dialect="duckdb"), node)
         for node in tree.find_all(*_COMPARING):
-            _check_operands(connection, node, partial(find_type, select))
+            _check_operands(connection, node, partial(find_type, rows))
+        for test in list_untold_conditions(tree):
+            require_condition(rows, test)
+    for each in walk_rows(checked.query.rows):
+        if isinstance(each, Filter):
+            require_condition(each.rows, each.condition)
+        elif isinstance(each, Individuals):
+            for _, result in each.results:
+                if isinstance(result, Tested):
+                    require_condition(each.rows, result.of)
+
+
+def _list_trees(checked: Checked) -> Iterator[tuple[Rows, exp.Expr]]:
+    """All expressions of a query, each with the rows that it is over."""
+    query = checked.query
+    for tree in (*(each.tree for each in query.groups), *(each.tree for each in query.measures)):
+        if tree is not None:
+            yield query.rows, tree
+    for part in walk_rows(query.rows):
+        yield from list_expressions(part)
+
+
+def _list_scanned(rows: Rows) -> Iterator[str]:
+    """The names of the tables that stand beside each other in `rows`."""
+    match rows:
+        case Scan():
+            yield rows.alias
+        case Join():
+            yield from (*_list_scanned(rows.left), *_list_scanned(rows.right))
+        case Among() | Filter():
+            yield from _list_scanned(rows.rows)
 
 
 def _check_operands(
@@ -327,22 +337,6 @@ def _find_constants(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def _find_type(
-    connection: duckdb.DuckDBPyConnection,
-    plan: QueryPlan,
-    select: exp.Select,
-    tree: exp.Expr,
-    part: str | None,
-) -> str:
-    scope = exp.Select(
-        from_=select.args["from_"].copy(), joins=[each.copy() for each in select.args.get("joins") or []]
-    )
-    scope = _read_all(spell_groups(scope.select(tree.copy())), plan)
-    query = _in_part(scope, plan, part).sql(dialect="duckdb")
-    ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
-    return str(kind)
-
-
 def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown: exp.Expr) -> None:
     try:
         connection.execute(f"SELECT {expression}").fetchall()
@@ -352,58 +346,39 @@ def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown
         ) from None
 
 
-def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> str:
+def _encoded(checked: Checked, *, with_unit: bool, part: str | None = None) -> str:
     """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ...
 
-    With `part`, of that part of the one table that the statement reads.
+    With `part`, of that part of the one table that the query reads. A code that is none of a public group's
+    is dropped with its record.
     """
-    tree = _in_part(_read_all(shield(_guard(plan.relation.tree.copy())), plan), plan, part)
     read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
     kept: list[str] = []
     selected: list[str] = []
     if with_unit:
-        unit = exp.column(UNIT, table=plan.relation.unit_alias, quoted=True)
+        unit = exp.column(UNIT, table=checked.shape.alias, quoted=True)
         read[unit.sql(dialect="duckdb")] = "u"
         selected.append("u")
         kept.append("u IS NOT NULL")
-    for index, key in enumerate(plan.keys):
+    for index, key in enumerate(checked.query.groups):
         name = read.setdefault(_try(key.tree), f"r{len(read)}")
         selected.append(f"{name} AS k{index}")
-        kept.append(f"{name} IS NOT NULL")
-    for index, noise in enumerate(plan.noises):
-        if noise.measure.tree is not None:
-            name = read.setdefault(_raw(noise.measure), f"r{len(read)}")
-            selected.append(f"{_value(noise.measure, name)} AS v{index}")
-    body = tree.select("1", append=False).sql(dialect="duckdb")
+        public = f"TRY_CAST({name} AS BIGINT) BETWEEN 0 AND {(key.size or 1) - 1}"
+        kept.append(f"{name} IS NOT NULL" if key.size is None else public)
+    for index, measure in enumerate(checked.query.measures):
+        if measure.tree is not None:
+            name = read.setdefault(_raw(measure), f"r{len(read)}")
+            selected.append(f"{_value(measure, name)} AS v{index}")
     items = ", ".join(f"{text} AS {name}" for text, name in read.items()) or "1 AS one"
+    body = _write(checked, part).select(checked.query.rows).select("1").sql(dialect="duckdb")
     body = body.replace("SELECT 1 FROM", f"SELECT {items} FROM", 1)
     return f"SELECT {', '.join(selected) or 'one'} FROM ({body})" + (
         f" WHERE {' AND '.join(kept)}" if kept else ""
     )
 
 
-def _guard(tree: exp.Select) -> exp.Select:
-    """The tree with every condition and computed column of it and its subqueries made total."""
-    spell_groups(tree, _total)
-    for select in tree.find_all(exp.Select):
-        where = select.args.get("where")
-        if where is not None:
-            where.set("this", _total(where.this))
-        for item in select.expressions if select.args.get("group") is None else ():
-            if isinstance(item, exp.Alias) and not isinstance(item.this, exp.Column):
-                item.set("this", _total(item.this))
-    return tree
-
-
-def _total(tree: exp.Expr) -> exp.Expr:
-    """The expression made total, if it is one over one record: whoever planned it is not trusted here."""
-    check_expression(tree, where="a statement")
-    return make_total(tree)
-
-
 def _try(tree: exp.Expr) -> str:
-    total = _total(tree)
-    return (tree if isinstance(tree, exp.Column) else shield(total)).sql(dialect="duckdb")
+    return (tree if isinstance(tree, exp.Column) else shield(make_total(tree))).sql(dialect="duckdb")
 
 
 def _raw(measure: Measure) -> str:
@@ -443,60 +418,60 @@ def _value(measure: Measure, raw: str) -> str:
     return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
 
 
-def _columns(plan: QueryPlan) -> list[str]:
-    keys = [f"k{index}" for index in range(len(plan.keys))]
-    values = [f"v{index}" for index, noise in enumerate(plan.noises) if noise.measure.tree is not None]
+def _columns(checked: Checked) -> list[str]:
+    keys = [f"k{index}" for index in range(len(checked.query.groups))]
+    values = [f"v{index}" for index, measure in enumerate(checked.query.measures) if measure.tree is not None]
     return [*keys, *values]
 
 
-def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Sealed) -> TrueAggregates:
+def _clip_counts(connection: duckdb.DuckDBPyConnection, checked: Checked, table: Sealed) -> TrueAggregates:
     """Counts without groups: one number per individual, so nothing has to be ordered or cut."""
-    tallied = any(noise.measure.statistic == "records per individual" for noise in plan.noises)
+    tallied = any(measure.statistic == "records per individual" for measure in checked.query.measures)
     met = np.zeros(table.individuals, np.bool_)
     all_sizes = np.zeros(table.individuals if tallied else 0, np.int64)
     records = 0
-    inside = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='inside')})"
+    inside = f"SELECT u FROM ({_encoded(checked, with_unit=True, part='inside')})"
     for batch in connection.sql(inside).to_arrow_reader(_BATCH_ROWS):
         records += batch.num_rows
         met[to_numpy(batch.column(0))] = True
         if tallied:
             all_sizes += np.bincount(to_numpy(batch.column(0)), minlength=table.individuals)
     if table.crowd.num_rows:
-        crowd = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='crowd')})"
+        crowd = f"SELECT u FROM ({_encoded(checked, with_unit=True, part='crowd')})"
         numbers = to_numpy(connection.sql(crowd).to_arrow_table().column(0).combine_chunks())
         sizes = np.bincount(numbers, minlength=table.individuals)
-        records += int(np.minimum(sizes, plan.unit.max_records).sum())
+        records += int(np.minimum(sizes, checked.unit.max_records).sum())
         met |= sizes > 0
         all_sizes = all_sizes + sizes if tallied else all_sizes
     if tallied:
         # One individual in one of the counts, however many records it has.
         return TrueAggregates((tally_individuals(all_sizes),), None, None)
-    return _spread(plan, records=records, individuals=int(met.sum()))
+    return _spread(checked, records=records, individuals=int(met.sum()))
 
 
-def _clip_joined(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
+def _clip_joined(connection: duckdb.DuckDBPyConnection, checked: Checked) -> TrueAggregates:
     ((records, individuals),) = connection.execute(
-        f"SELECT COALESCE(sum(least(n, {plan.unit.max_records})), 0)::BIGINT, count(*)::BIGINT "
+        f"SELECT COALESCE(sum(least(n, {checked.unit.max_records})), 0)::BIGINT, count(*)::BIGINT "
         "FROM (SELECT count(*) AS n FROM _sf_encoded GROUP BY u)"
     ).fetchall()
-    return _spread(plan, records=records, individuals=individuals)
+    return _spread(checked, records=records, individuals=individuals)
 
 
-def _spread(plan: QueryPlan, **counted: int) -> TrueAggregates:
-    values = tuple(np.array([counted[noise.measure.statistic]], np.int64) for noise in plan.noises)
+def _spread(checked: Checked, **counted: int) -> TrueAggregates:
+    values = tuple(np.array([counted[measure.statistic]], np.int64) for measure in checked.query.measures)
     return TrueAggregates(values, None, None)
 
 
-def _bound_rows(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> str:
+def _bound_rows(connection: duckdb.DuckDBPyConnection, checked: Checked) -> str:
     """A query for the bounded rows of a join: at most max_records of every individual."""
-    columns = _columns(plan)
+    columns = _columns(checked)
     listed = ", ".join(["u", *columns])
-    most = plan.unit.max_records
+    most = checked.unit.max_records
     connection.execute(
         f"CREATE TEMP TABLE _sf_over AS SELECT u FROM _sf_encoded GROUP BY u HAVING count(*) > {most}"
     )
     ranked = (
-        f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_order(plan, columns)}) AS place "
+        f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_order(checked, columns)}) AS place "
         "FROM _sf_encoded SEMI JOIN _sf_over USING (u)"
     )
     connection.execute(f"CREATE TEMP TABLE _sf_cut AS SELECT {listed} FROM ({ranked}) WHERE place <= {most}")
@@ -505,64 +480,66 @@ def _bound_rows(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> str:
 
 
 def _bound_groups(
-    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str, table: Sealed | None
+    connection: duckdb.DuckDBPyConnection, checked: Checked, rows: str, table: Sealed | None
 ) -> str:
     """A query for those of the bounded rows that fall into at most max_groups groups of every individual."""
-    keys = [f"k{index}" for index in range(len(plan.keys))]
+    keys = [f"k{index}" for index in range(len(checked.query.groups))]
     together = ", ".join(keys)
     connection.execute(f"CREATE TEMP TABLE _sf_bounded AS {rows}")
     pairs = f"SELECT DISTINCT u, {together} FROM _sf_bounded"
-    order = _order(plan, keys)
+    order = _order(checked, keys)
     if table is not None:
         # The number of an individual changes with who else is there, so its stored name decides.
         register_columns(connection, "_sf_people", table.everything.select([NUMBER, UNIT]))
         people = f"SELECT DISTINCT {quote_name(NUMBER)} AS number, {quote_name(UNIT)} AS name FROM _sf_people"
         pairs = f"SELECT u, {together}, name FROM ({pairs}) JOIN ({people}) ON u = number"
-        order = _order(plan, keys, unit="name")
+        order = _order(checked, keys, unit="name")
     ranked = (
         f"SELECT u, {together}, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place FROM ({pairs})"
     )
     connection.execute(
         f"CREATE TEMP TABLE _sf_chosen AS SELECT u, {together} FROM ({ranked}) "
-        f"WHERE place <= {plan.max_groups}"
+        f"WHERE place <= {checked.query.max_groups}"
     )
     return f"SELECT * FROM _sf_bounded SEMI JOIN _sf_chosen USING (u, {together})"
 
 
-def _order(plan: QueryPlan, columns: list[str], *, unit: str = "u") -> str:
+def _order(checked: Checked, columns: list[str], *, unit: str = "u") -> str:
     """An order of an individual's rows that no other individual's rows can change."""
     # A row's number changes with other rows, so that without a unit column it must not decide.
-    parts = [unit, *columns] if plan.unit.column is not None else columns
+    parts = [unit, *columns] if checked.unit.column is not None else columns
     # Rows that tie in the hash are told apart by what they hold, and equal rows are interchangeable.
     return f"hash({', '.join(parts)}), {', '.join(parts)}" if parts else "1"
 
 
-def _cell(plan: QueryPlan) -> str:
+def _cell(checked: Checked) -> str:
     cell = "0::BIGINT"
-    for index, key in enumerate(plan.keys):
-        cell = f"({cell} * {len(key.labels or ())} + k{index}::BIGINT)"
+    for index, key in enumerate(checked.query.groups):
+        cell = f"({cell} * {key.size} + k{index}::BIGINT)"
     return cell
 
 
-def _tally(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
+def _tally(connection: duckdb.DuckDBPyConnection, checked: Checked, rows: str) -> TrueAggregates:
     """Counts of records in groups with public labels, counted as they stream by."""
-    counts = np.zeros(plan.groups, np.int64)
-    kind = "INTEGER" if plan.groups < 2**31 else "BIGINT"
-    query = f"SELECT CAST({_cell(plan)} AS {kind}) FROM ({rows})"
+    counts = np.zeros(checked.size, np.int64)
+    kind = "INTEGER" if checked.size < 2**31 else "BIGINT"
+    query = f"SELECT CAST({_cell(checked)} AS {kind}) FROM ({rows})"
     for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
         cells = to_numpy(batch.column(0))
         if cells.size * 4 < counts.size:
             np.add.at(counts, cells, 1)
         else:
             counts += np.bincount(cells, minlength=counts.size)
-    return TrueAggregates(tuple(counts for _ in plan.noises), None, None)
+    return TrueAggregates(tuple(counts for _ in checked.query.measures), None, None)
 
 
-def _group(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
-    cell = _cell(plan)
-    sums = _sums(plan)
-    values = [np.zeros(plan.groups, np.int64) for _ in plan.noises]
-    quantiles = [index for index, noise in enumerate(plan.noises) if noise.measure.statistic == "quantile"]
+def _group(connection: duckdb.DuckDBPyConnection, checked: Checked, rows: str) -> TrueAggregates:
+    cell = _cell(checked)
+    sums = _sums(checked)
+    values = [np.zeros(checked.size, np.int64) for _ in checked.query.measures]
+    quantiles = [
+        index for index, measure in enumerate(checked.query.measures) if measure.statistic == "quantile"
+    ]
     if len(quantiles) > 1 or (quantiles and sums):
         connection.execute(f"CREATE TEMP TABLE _sf_finished AS {rows}")
         rows = "SELECT * FROM _sf_finished"
@@ -573,7 +550,7 @@ def _group(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) ->
         for position, index in enumerate(sums, start=1):
             values[index][cells] = to_numpy(table.column(position).combine_chunks())
     for index in quantiles:
-        values[index] = _histogram(connection, rows, cell, index, groups=plan.groups)
+        values[index] = _histogram(connection, rows, cell, index, groups=checked.size)
     return TrueAggregates(tuple(values), None, None)
 
 
@@ -590,11 +567,11 @@ def _histogram(
     return counts.reshape(groups, CELLS + 1)
 
 
-def _sums(plan: QueryPlan) -> dict[int, str]:
+def _sums(checked: Checked) -> dict[int, str]:
     """The aggregate expressions of all measures but the quantiles."""
     sums: dict[int, str] = {}
-    for index, noise in enumerate(plan.noises):
-        match noise.measure.statistic:
+    for index, measure in enumerate(checked.query.measures):
+        match measure.statistic:
             case "records":
                 sums[index] = f"count(*)::BIGINT AS a{index}"
             case "individuals":
@@ -611,18 +588,18 @@ def _sums(plan: QueryPlan) -> dict[int, str]:
     return sums
 
 
-def _group_openly(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str) -> TrueAggregates:
+def _group_openly(connection: duckdb.DuckDBPyConnection, checked: Checked, rows: str) -> TrueAggregates:
     """Aggregates of the groups that occur, with the number of individuals in each."""
-    keys = ", ".join(f"k{index}" for index in range(len(plan.keys)))
-    sums = _sums(plan)
-    if len(sums) != len(plan.noises):  # pragma: no cover - refused by the planner
+    keys = ", ".join(f"k{index}" for index in range(len(checked.query.groups)))
+    sums = _sums(checked)
+    if len(sums) != len(checked.query.measures):  # pragma: no cover - refused by the planner
         raise AssertionError("quantiles of open groups")
-    people = "count(DISTINCT u)" if plan.unit.column is not None else "count(*)"
+    people = "count(DISTINCT u)" if checked.unit.column is not None else "count(*)"
     listed = "".join(f", {text}" for text in sums.values())
     table = connection.sql(
         f"SELECT {keys}, {people}::BIGINT AS people{listed} FROM ({rows}) GROUP BY {keys}"
     ).to_arrow_table()
-    width = len(plan.keys)
+    width = len(checked.query.groups)
     true_keys = tuple(zip(*(table.column(index).to_pylist() for index in range(width)), strict=True))
     arrays = [to_numpy(table.column(index).combine_chunks()) for index in range(width, table.num_columns)]
     return TrueAggregates(tuple(arrays[1:]), true_keys, arrays[0])

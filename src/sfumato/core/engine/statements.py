@@ -1,0 +1,232 @@
+"""The engine of statements: sealed tables, aggregated as a checked query states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from sfumato.core.algebra.rows import Individuals, Join, Scan, Union, read_shape, walk_rows
+from sfumato.core.algebra.writing import Writer
+from sfumato.core.engine.duckdb import DuckDBEngine
+from sfumato.core.engine.encode import connect, hide_failures, quote_name
+from sfumato.core.engine.sealed import Sealed, clean_column, clean_schema, register_columns
+from sfumato.core.errors import SfumatoError, SourceError, UnsupportedQuery, refuse
+from sfumato.core.facts.domain import Label
+from sfumato.core.facts.table import PublicTable, Table, cap_records
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from sfumato.core.algebra.measures import Checked, Query
+    from sfumato.core.algebra.rows import Listed, Pair, Rows, Tables
+    from sfumato.core.engine.aggregates import TrueAggregates
+
+_PUBLIC_TEXT = 100_000
+
+
+class StatementEngine(DuckDBEngine):
+    """An engine that answers planned statements from sealed tables, and queries of public tables exactly."""
+
+    def column_types(self, table: Table) -> dict[str, pa.DataType]:
+        """The types of the stored columns that a query may name, as statements see them; reads no record."""
+        if table.unit.period is not None:
+            raise UnsupportedQuery(
+                f"table {table.name!r} protects {table.unit.name}, and statements are answered for whole "
+                "individuals only; use a recipe, or describe the table with another unit in another project"
+            )
+        kept = frozenset(name.lower() for name in self.describe(table))
+        schema = clean_schema(self._open(table, kept).schema)
+        return {field.name: field.type for field in schema}
+
+    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
+        """The values of the columns of a public table, of those that have at most a thousand."""
+        labels: dict[str, tuple[Label, ...]] = {}
+        with connect() as connection:
+            scan = self._scan_public(table)
+            for name, kind in self.describe(table).items():
+                if kind in ("integer", "text"):
+                    column = quote_name(name)
+                    distinct = f"SELECT DISTINCT {column} FROM {scan} WHERE {column} IS NOT NULL"
+                    rows = connection.sql(f"{distinct} ORDER BY 1 LIMIT 1001").fetchall()
+                    if 0 < len(rows) <= 1000:
+                        labels[name] = tuple(row[0] if kind == "integer" else str(row[0]) for row in rows)
+        return labels
+
+    def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
+        """The exact aggregates of a query, bounded as the described tables state, whoever planned it.
+
+        Privacy: docs/proofs/algebra.md; what cannot be bounded is refused before a record is read.
+        """
+        from sfumato.core.engine.aggregates import count_aggregates
+
+        checked = self.bind(query, tables)
+        hidden = hide_failures(f"the tables {', '.join(checked.shape.tables)}")
+        with hidden, connect(plainly=True) as connection:
+            sealed = self._open_tables(connection, checked, rows=True)
+            progress("aggregating")
+            return count_aggregates(connection, checked, sealed)
+
+    def bind(self, query: Query, tables: Tables) -> Checked:
+        """Checks a query, and refuses one that could only fail: it is run on sealed tables without a record.
+
+        Nothing of people's records is read, so that whatever happens here may be told.
+        """
+        from sfumato.core.algebra.measures import check_query
+        from sfumato.core.engine.aggregates import bind_aggregates, check_forms
+
+        checked = check_query(query, tables)
+        try:
+            with connect(plainly=True) as connection:
+                sealed = self._open_tables(connection, checked, rows=False)
+                self._check_names(checked)
+                check_forms(connection, checked)
+                check_joins(connection, checked)
+                bind_aggregates(connection, checked, sealed)
+        except SfumatoError:
+            raise
+        except Exception as error:
+            reason = (
+                str(error).splitlines()[0].partition(" Error: ")[2] if isinstance(error, duckdb.Error) else ""
+            )
+            reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
+            raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
+        return checked
+
+    def _check_names(self, checked: Checked) -> None:
+        """Refuses a union of tables that may spell one individual in two ways: each would be bounded."""
+        if not any(isinstance(each, Union) for each in walk_rows(checked.query.rows)):
+            return
+        tables = [each for name in checked.shape.private if isinstance(each := checked.tables[name], Table)]
+        spelled = {table.name: self._describe_names(table) for table in tables}
+        if len(set(spelled.values())) > 1:
+            told = ", ".join(f"{name}: {spelling}" for name, spelling in spelled.items())
+            raise refuse(
+                f"UNION ALL of tables that store their units differently ({told}), so that one individual "
+                "could have two names; store them alike, with one text_limit"
+            )
+
+    def _describe_names(self, table: Table) -> str:
+        column = table.unit.column or ""
+        kind, stored = self.describe(table).get(column, "text"), self.column_types(table).get(column)
+        if kind == "text":
+            # A longer name becomes a digest.
+            return f"text of at most {table.text_limit} characters"
+        if stored is not None and pa.types.is_decimal(stored):
+            return f"decimals with {stored.scale} places"
+        return kind
+
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
+        """The exact answer to a checked query of public tables; without `rows`, its columns alone."""
+        try:
+            with connect() as connection:
+                for name, table in tables.items():
+                    connection.execute(
+                        f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
+                    )
+                text = tree.sql(dialect="duckdb")
+                return connection.sql(text if rows else f"SELECT * FROM ({text}) LIMIT 0").to_arrow_table()
+        except duckdb.Error as error:
+            raise SourceError(
+                f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
+            ) from None
+
+    def _open_tables(
+        self, connection: duckdb.DuckDBPyConnection, checked: Checked, *, rows: bool
+    ) -> dict[str, Sealed]:
+        """Makes relations of all tables that a query reads; without `rows`, private ones have no record."""
+        from sfumato.core.engine.aggregates import names_in, open_sealed
+
+        names = names_in(checked)
+        opened = {}
+        for name in dict.fromkeys(checked.shape.tables):
+            table = checked.tables[name]
+            if isinstance(table, PublicTable):
+                register_columns(connection, name, self._read_public(table))
+                continue
+            if table.unit.private_records:
+                # What was chosen for the statement, which is about the records of this table alone.
+                table = cap_records(table, checked.unit.max_records)
+            sealed = self._seal(table, names) if rows else self._seal_nothing(table, names)
+            open_sealed(connection, checked, table, sealed)
+            opened[name] = sealed
+        return opened
+
+    def _read_public(self, table: PublicTable) -> pa.Table:
+        """The rows of a public table, made plain as records are: what is compared with text is text."""
+        kinds = self.describe(table)
+        with connect() as connection:
+            columns = [
+                f"CAST({quote_name(each)} AS VARCHAR) AS {quote_name(each)}"
+                if kind == "text"
+                else quote_name(each)
+                for each, kind in kinds.items()
+            ]
+            rows = connection.sql(
+                f"SELECT {', '.join(columns)} FROM {self._scan_public(table)}"
+            ).to_arrow_table()
+        cleaned = {
+            name: clean_column(rows[name].combine_chunks(), limit=_PUBLIC_TEXT) for name in rows.column_names
+        }
+        return pa.table(cleaned)
+
+
+_MOST_JOINED = 2**16
+"""The most rows that a join may make of one individual."""
+
+
+def check_joins(connection: duckdb.DuckDBPyConnection, checked: Checked) -> None:
+    """Refuses joins that could make more rows of one individual than anybody needs.
+
+    Otherwise how long an answer takes would tell of one individual's records.
+    """
+    most = None
+    if checked.shape.multiplied:
+        most = _count_rows(connection, checked.query.rows, Writer(checked.tables))
+    if most is not None and most > _MOST_JOINED:
+        raise refuse(
+            f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
+            "join fewer times, on more columns, or lower max_records"
+        )
+
+
+def _count_rows(connection: duckdb.DuckDBPyConnection, node: Rows | Listed, writer: Writer) -> int | None:
+    """The most rows of one individual, None of public rows."""
+    match node:
+        case Scan():
+            table = writer.tables[node.table]
+            return table.unit.max_records if isinstance(table, Table) else None
+        case Union():
+            parts = [_count_rows(connection, each, writer) for each in node.parts]
+            return None if None in parts else sum(each or 0 for each in parts)
+        case Individuals() if node.alone:
+            return 1
+        case Join():
+            left, right = (_count_rows(connection, each, writer) for each in (node.left, node.right))
+            if right is None:
+                # A record meets at most as many public rows as share one key.
+                return (
+                    None if left is None else left * _most_repeats(connection, writer, node.right, node.pairs)
+                )
+            return right * (
+                _most_repeats(connection, writer, node.left, node.pairs) if left is None else left
+            )
+        case _:
+            return _count_rows(connection, node.rows, writer)
+
+
+def _most_repeats(
+    connection: duckdb.DuckDBPyConnection, writer: Writer, node: Rows, pairs: tuple[Pair, ...]
+) -> int:
+    """How often a key of a join stands in public rows."""
+    scope = read_shape(node, writer.tables).scope
+    sides = [(side, pair.kind) for pair in pairs for side in (pair.one, pair.other) if side.table in scope]
+    # As they are compared: two keys may be one after their conversion.
+    keys = ", ".join(sorted({f"TRY_CAST({side.sql(dialect='duckdb')} AS {kind})" for side, kind in sides}))
+    counts = writer.select(node).select("count(*) AS n").sql(dialect="duckdb") + f" GROUP BY {keys}" * bool(
+        keys
+    )
+    ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
+    return max(1, int(found))

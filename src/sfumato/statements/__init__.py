@@ -1,1 +1,0 @@
-"""What reads records for DP-SELECT: whoever asks statements trusts this package beside the core."""
