@@ -20,13 +20,13 @@ import pytest
 from sfumato.accounting import mu_to_delta
 from sfumato.core.engine import base, bounded, duckdb
 from sfumato.core.engine import counts as engine_counts
-from sfumato.core.engine import moments as engine_moments
 from sfumato.core.engine import residuals as engine_residuals
 from sfumato.core.engine.gradients import TrueRecords
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.core.questions import choices, counts
+from sfumato.core.questions import moments as engine_moments
 from sfumato.core.questions.choices import Candidate, CapChoice, Choice, NormChoice
 from sfumato.core.questions.counts import (
     CappedMarginal,
@@ -45,8 +45,7 @@ from sfumato.core.questions.measurement import (
     request_sensitivity,
 )
 from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
-from sfumato.core.questions.residuals import Residuals
+from sfumato.core.questions.residuals import Outcomes, Residuals
 from sfumato.inference import Domain
 from sfumato.recipes import Additive, Clusters, Linear, Logistic, Network
 from sfumato.recipes.base import follow_recipe

@@ -22,8 +22,7 @@ from sfumato.core.noise.samplers import draw_wide
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
-from sfumato.core.questions.outcomes import Outcomes, Scorer
-from sfumato.core.questions.residuals import Term
+from sfumato.core.questions.residuals import Outcomes, Scorer, Term
 
 
 def draw_exactly(curator, statement):

@@ -13,7 +13,7 @@ from helpers.projects import write_project
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.measurement import find_part
-from sfumato.core.questions.outcomes import Outcomes
+from sfumato.core.questions.residuals import Outcomes
 
 COLUMNS = {
     "a": {"range": [0, 9]},

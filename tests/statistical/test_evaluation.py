@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sfumato.core.engine.outcomes import make_tally
 from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
@@ -36,9 +35,9 @@ def judge(plan, document, codes, budget):
     while True:
         given = []
         for ask in asks:
-            tally = make_tally(plan.table, ask.counted)
+            tally = ask.counted.start(plan.table)
             tally.add(codes, None, rows=codes["x"].size)
-            noisy = add_noise(tally.finish().true_values, kind=ask.noise, scale=ask.scale)
+            noisy = add_noise(tally.finish(), kind=ask.noise, scale=ask.scale)
             given.append(Measurement(request=ask, noisy_values=noisy, grid=request_grid(plan.table, ask)))
         try:
             asks = run.send(tuple(given))

@@ -8,11 +8,10 @@ records are seeded, so that it gives one verdict for ever.
 import numpy as np
 import pytest
 
-from sfumato.core.engine.moments import MomentTally
 from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise
 from sfumato.core.questions.measurement import Measurement, request_grid
-from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.moments import Moments, MomentTally
 from sfumato.recipes import Linear, Logistic
 from sfumato.recipes.base import follow_recipe
 
@@ -33,7 +32,7 @@ def release(recipe, table, codes, epsilon):
             assert isinstance(ask.counted, Moments)
             tally = MomentTally(plan.table, ask.counted)
             tally.add(codes, None, rows=next(iter(codes.values())).size)
-            noisy = add_noise(tally.finish().true_values, kind=ask.noise, scale=ask.scale)
+            noisy = add_noise(tally.finish(), kind=ask.noise, scale=ask.scale)
             given.append(Measurement(request=ask, noisy_values=noisy, grid=request_grid(plan.table, ask)))
         return tuple(given)
 

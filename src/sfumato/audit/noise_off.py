@@ -47,7 +47,7 @@ _PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3  # relative, see compare_neighbours
 class NoiseRequest:
     """One request for noise: exact values on their way to it. Never leaves the audit."""
 
-    kind: Literal["laplace", "gaussian", "sparse", "choice"]
+    kind: Kind | Literal["sparse", "choice"]
     scale: Fraction
     true_values: NDArray[np.int64]
     cells: NDArray[np.int64] | None = None

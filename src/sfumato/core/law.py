@@ -33,7 +33,8 @@ class Shape:
     `norm` is that in which sensitivities count. With `power` p the weight of k is exp(-|k|^p / (p scale^p)).
     `deviation` and `half_width` are exact for the law on the integers. The rest is of the continuous law of
     scale 1, which has no smaller moments: its `variance`, in standard deviations half the width of a 95 %
-    interval, `reach`, and the mean size E|z|, and whether sums of several are `normal`, too.
+    interval, `reach`, and the mean size E|z|, and whether sums of several are `normal`, too. `claim` says to
+    readers of a release what privacy it gives, and why.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class Shape:
     reach: float
     mean_size: float
     normal: bool
+    claim: str
 
 
 def _laplace_half_width(scale: float, miss: float) -> float:
@@ -66,6 +68,9 @@ SHAPES: Final[dict[Kind, Shape]] = {
         reach=2.1184,  # ln(20) / sqrt(2), rounded up
         mean_size=math.sqrt(1 / 2),
         normal=False,
+        claim="Discrete Laplace noise with scale b on integer counts of L1 sensitivity s has "
+        "P(output | D) <= exp(s/b) P(output | D') for every output, because the probability of a noise "
+        "vector z is proportional to exp(-|z|1/b) and | |z|1 - |z'|1 | <= s: it is s/b-DP.",
     ),
     "gaussian": Shape(
         kind="gaussian",
@@ -78,6 +83,8 @@ SHAPES: Final[dict[Kind, Shape]] = {
         reach=NORMAL_95,
         mean_size=math.sqrt(2 / math.pi),
         normal=True,
+        claim="Discrete Gaussian noise with parameter sigma on integer counts of L2 sensitivity s satisfies "
+        "rho-zCDP with rho = s^2/(2 sigma^2) (Canonne, Kamath, Steinke 2020, theorem 14).",
     ),
 }
 

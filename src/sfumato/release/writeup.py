@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.exact import format_exact, round_up
+from sfumato.core.law import SHAPES
 from sfumato.core.questions.measurement import Answer, Ask, Request, ask_cost, request_grid, request_size
 from sfumato.recipes.base import FILE_KEYS
 
@@ -229,20 +230,9 @@ def _parts(plan: Plan) -> str:
 
 
 def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) -> str:
-    kinds = {ask.noise if isinstance(ask, Request) else "exponential" for ask in asks}
-    parts = []
-    if "laplace" in kinds:
-        parts.append(
-            "Discrete Laplace noise with scale b on integer counts of L1 sensitivity s has "
-            "P(output | D) <= exp(s/b) P(output | D') for every output, because the probability of a noise "
-            "vector z is proportional to exp(-|z|1/b) and | |z|1 - |z'|1 | <= s: it is s/b-DP."
-        )
-    if "gaussian" in kinds:
-        parts.append(
-            "Discrete Gaussian noise with parameter sigma on integer counts of L2 sensitivity s satisfies "
-            "rho-zCDP with rho = s^2/(2 sigma^2) (Canonne, Kamath, Steinke 2020, theorem 14)."
-        )
-    if "exponential" in kinds:
+    kinds = {ask.noise for ask in asks if isinstance(ask, Request)}
+    parts = [shape.claim for kind, shape in SHAPES.items() if kind in kinds]
+    if not all(isinstance(ask, Request) for ask in asks):
         parts.append(
             "The exponential mechanism draws a candidate in proportion to exp(epsilon * score / 2s), where "
             "one individual moves every score by at most s: it is epsilon-DP, and epsilon^2/8-zCDP (Cesar "

@@ -27,12 +27,9 @@ from sfumato.core.engine.counts import (
     list_pairs,
     with_relations,
 )
-from sfumato.core.engine.outcomes import make_tally
 from sfumato.core.engine.residuals import finish_sums, list_tables, residuals_query
 from sfumato.core.errors import SourceError
 from sfumato.core.questions.counts import IndividualCounts
-from sfumato.core.questions.moments import Moments
-from sfumato.core.questions.outcomes import Outcomes
 from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from sfumato.core.engine.base import Fetched
     from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
+    from sfumato.core.questions.question import Question
     from sfumato.servers.push.plan import PushedPlan
 
 _MOST_MASKED = 62  # columns that the bits of one number can tell apart
@@ -90,11 +88,11 @@ class ServerEngine(PortableEngine):
         """The aggregates of all individuals within their bound, and the wanted columns of the others."""
         raise NotImplementedError
 
-    def _add_moments(
-        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    def _add_streamed(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         columns = questions[0].columns
-        tallies = [make_tally(table, question) for question in questions]
+        tallies = [question.start(table) for question in questions]
         with self._ask(table, columns) as ask:
             progress("bounding contributions")
             progress("counting")
@@ -103,7 +101,7 @@ class ServerEngine(PortableEngine):
                 codes = dict(zip(columns, arrays, strict=True))
                 for tally in tallies:
                     tally.add(codes, weights, rows=weights.size)
-        return tuple(tally.finish() for tally in tallies)
+        return tuple(TrueCounts(columns, tally.finish()) for tally in tallies)
 
     def _count_individuals(
         self, table: Table, question: IndividualCounts, progress: Callable[[str], None]

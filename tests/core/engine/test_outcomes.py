@@ -10,8 +10,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
-from sfumato.core.questions.outcomes import Outcomes, Scorer
-from sfumato.core.questions.residuals import Term
+from sfumato.core.questions.residuals import Outcomes, Scorer, Term
 
 COLUMNS = {"a": {"range": [0, 2]}, "b": {"range": [0, 1]}}
 

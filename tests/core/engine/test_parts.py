@@ -21,8 +21,7 @@ from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.part import SALT, Part, split_people
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
-from sfumato.core.questions.outcomes import Outcomes, Scorer
-from sfumato.core.questions.residuals import Term
+from sfumato.core.questions.residuals import Outcomes, Scorer, Term
 
 COLUMNS = ("a", "b")
 SILENT = {"progress": lambda _: None}

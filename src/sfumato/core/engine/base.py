@@ -35,8 +35,7 @@ if TYPE_CHECKING:
         Marginal,
         OccupiedCells,
     )
-    from sfumato.core.questions.moments import Moments
-    from sfumato.core.questions.outcomes import Outcomes
+    from sfumato.core.questions.question import Question
 
 
 LARGEST_MARGINAL = 2**27
@@ -91,7 +90,7 @@ class CountingEngine(ABC):
             found |= zip(clipped, self._count_clipped(table, clipped, progress), strict=True)
         for columns in dict.fromkeys(each.columns for each in asked["streamed"]):
             together = tuple(each for each in asked["streamed"] if each.columns == columns)
-            found |= zip(together, self._add_moments(table, together, progress), strict=True)
+            found |= zip(together, self._add_streamed(table, together, progress), strict=True)
         found |= self._count_capped(table, asked["capped"], progress)
         apart: dict[str, Callable[..., TrueCounts]] = {
             "individuals": self._count_individuals,
@@ -173,8 +172,8 @@ class CountingEngine(ABC):
         """
 
     @abstractmethod
-    def _add_moments(
-        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    def _add_streamed(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         """The sums of products, or the outcomes, of bounded records, of questions about the same columns.
 

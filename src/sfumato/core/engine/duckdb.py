@@ -51,8 +51,6 @@ from sfumato.core.engine.encode import (
     value_list,
 )
 from sfumato.core.engine.family import check_order, family_names, link_records
-from sfumato.core.engine.moments import MomentTally
-from sfumato.core.engine.outcomes import OutcomeTally, make_tally
 from sfumato.core.engine.parts import restrict_sealed
 from sfumato.core.engine.residuals import BoundedCodes, sum_residuals
 from sfumato.core.engine.sealed import (
@@ -82,8 +80,7 @@ if TYPE_CHECKING:
     from sfumato.core.facts.family import Family
     from sfumato.core.facts.part import Part
     from sfumato.core.questions.counts import IndividualCounts
-    from sfumato.core.questions.moments import Moments
-    from sfumato.core.questions.outcomes import Outcomes
+    from sfumato.core.questions.question import Adder, Question
     from sfumato.core.questions.residuals import Residuals
     from sfumato.core.questions.series import RunningSums
 
@@ -171,18 +168,18 @@ class DuckDBEngine(PortableEngine):
         self._tally_records(table, columns, tallies, progress)
         return tuple(tally.finish() for tally in tallies)
 
-    def _add_moments(
-        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    def _add_streamed(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        tallies = [make_tally(table, question) for question in questions]
+        tallies = [question.start(table) for question in questions]
         self._tally_records(table, questions[0].columns, tallies, progress)
-        return tuple(tally.finish() for tally in tallies)
+        return tuple(TrueCounts(questions[0].columns, tally.finish()) for tally in tallies)
 
     def _tally_records(
         self,
         table: Table,
         columns: tuple[str, ...],
-        tallies: Sequence[Tally | OccupiedTally | MomentTally | OutcomeTally],
+        tallies: Sequence[Tally | OccupiedTally | Adder],
         progress: Callable[[str], None],
     ) -> None:
         """Shows the codes of every bounded record to every tally."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.law import Norm
@@ -42,6 +45,19 @@ class Stated:
     sampled: bool
 
 
+Codes = dict[str, NDArray[np.int64]]
+
+
+class Adder(Protocol):
+    """The running sums of one question that is streamed: it is shown the codes of bounded records."""
+
+    def add(self, codes: Codes, weights: NDArray[np.int64] | None, *, rows: int) -> None:
+        """Adds one batch: every record whole, or for its weight in units of 1 / table.grid."""
+
+    def finish(self) -> NDArray[np.int64]:
+        """The exact answers."""
+
+
 class Question:
     """A kind of question about the cells of `columns`, or about sums of them by `queries`.
 
@@ -56,7 +72,8 @@ class Question:
 
     def __init_subclass__(cls) -> None:
         known = {*vars(cls), *vars(cls).get("__annotations__", {})}
-        missing = [name for name in MEMBERS if name not in known]
+        streamed = getattr(vars(cls).get("stated"), "tally", None) == "streamed"
+        missing = [name for name in (*MEMBERS, *(("start",) if streamed else ())) if name not in known]
         if missing:
             raise TypeError(f"question {cls.__name__} does not state {', '.join(missing)}")
 
@@ -83,6 +100,10 @@ class Question:
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns; queries by their number and their digest."""
+        raise NotImplementedError
+
+    def start(self, table: Table) -> Adder:
+        """What adds up its answers, if it is streamed."""
         raise NotImplementedError
 
 

@@ -25,8 +25,7 @@ from sfumato.core.facts.part import Part, split_people
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, ask_cost, in_records, take_part
-from sfumato.core.questions.outcomes import CONFIDENCE, Outcomes, Scorer
-from sfumato.core.questions.residuals import Link, Term
+from sfumato.core.questions.residuals import CONFIDENCE, Link, Outcomes, Scorer, Term
 from sfumato.inference.models.additive import read_model
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import pack_model

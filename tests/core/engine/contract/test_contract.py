@@ -15,8 +15,7 @@ from sfumato.core.questions.choices import CapChoice, NormChoice
 from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Queries
 from sfumato.core.questions.measurement import Request
 from sfumato.core.questions.moments import SCORE_GRID, LinkWeights, Moments
-from sfumato.core.questions.outcomes import Outcomes, Scorer
-from sfumato.core.questions.residuals import Link, Residuals, Term
+from sfumato.core.questions.residuals import Link, Outcomes, Residuals, Scorer, Term
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import Source
 from sfumato.sql.statement import read_statement
