@@ -77,7 +77,7 @@ class Conditional:
         raise RecipeError(f"no clique of the model holds {' x '.join(columns)} and something that is drawn")
 
     def sample(self, known: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """Codes of the unknown columns, one for each row of `known`; the same seed gives the same."""
+        """Return codes of the unknown columns, one for each row of `known`; the same seed gives the same."""
         rows = next(iter(known.values())).size
         needed = sorted({name for part in self._parts for name in part.given})
         group = np.zeros(rows, np.int64)
@@ -194,7 +194,7 @@ class _Part:
 def _silence(
     table: NDArray[np.float64], clique: Columns, void: Mapping[str, NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """The table in which values of columns with voids tell what they tell among values, voids nothing."""
+    """Return table in which values of columns with voids tell what they tell among values, voids nothing."""
     axes = tuple(axis for axis, name in enumerate(clique) if name in void and void[name].size)
     if not axes:
         return table
@@ -211,7 +211,7 @@ def _silence(
 def _search(
     running: NDArray[np.float64], rows: NDArray[np.int64], places: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """For each of `places`, the first entry of its row of `running` above it, found by halving."""
+    """Return for each of `places`, the first entry of its row of `running` above it, found by halving."""
     low = np.zeros(rows.size, np.int64)
     high = np.full(rows.size, running.shape[1] - 1, np.int64)
     while (low < high).any():

@@ -62,15 +62,15 @@ class Domain(Mapping[str, int]):
         return name in self._sizes
 
     def shape(self, columns: Columns) -> tuple[int, ...]:
-        """The sizes of `columns`, in their order."""
+        """Return the sizes of `columns`, in their order."""
         return tuple(self[name] for name in columns)
 
     def cells(self, columns: Columns) -> int:
-        """The number of combinations of `columns`."""
+        """Return the number of combinations of `columns`."""
         return math.prod(self.shape(columns))
 
     def order(self, columns: Iterable[str]) -> Columns:
-        """`columns` in the order of the domain."""
+        """Return `columns` in the order of the domain."""
         chosen = set(columns)
         return tuple(name for name in self._sizes if name in chosen)
 
@@ -85,7 +85,7 @@ class Sparse:
 
     @property
     def rows(self) -> int:
-        """The number of queries."""
+        """Return the number of queries."""
         return int(self.starts.size - 1)
 
 
@@ -122,7 +122,7 @@ class Measurement:
 
 
 def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements with columns in the order of the domain and queries as `Sparse`, or none at all.
+    """Return measurements with columns in the order of the domain and queries as `Sparse`, or none at all.
 
     Repeated measurements of the counts of one marginal are averaged by their precision, and come first.
     """
@@ -154,7 +154,7 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
 
 
 def estimate_total(domain: Domain, measurements: Iterable[Measurement]) -> float:
-    """The average of what every measurement says of the total, by precision; at least one record.
+    """Return the average of what every measurement says of the total, by precision; at least one record.
 
     Queries speak of the total if some combination of them adds up to the sum of all cells.
     """
@@ -176,7 +176,7 @@ def estimate_total(domain: Domain, measurements: Iterable[Measurement]) -> float
 
 
 def _to_sparse(measurement: Measurement, domain: Domain) -> Sparse:
-    """The queries of a measurement over the cells of its columns in the order of the domain."""
+    """Return the queries of a measurement over the cells of its columns in the order of the domain."""
     queries, columns = measurement.queries, domain.order(measurement.columns)
     cells, name = domain.cells(columns), " x ".join(measurement.columns)
     if isinstance(queries, Sparse):
@@ -215,7 +215,7 @@ def _to_sparse(measurement: Measurement, domain: Domain) -> Sparse:
 
 
 def _sum_of_all(queries: Sparse, cells: int) -> NDArray[np.float64] | None:
-    """The shortest combination of queries that is the sum of all cells, by conjugate gradients."""
+    """Return the shortest combination of queries that is the sum of all cells, by conjugate gradients."""
     rows = (queries.starts, queries.members, queries.weights)
     combination = np.zeros(queries.rows)
     left = np.ones(cells)

@@ -138,7 +138,7 @@ def fit_model(
     share_sums: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Model:
-    """The model of `tree` with `total` records that fits merged `measurements`.
+    """Return the model of `tree` with `total` records that fits merged `measurements`.
 
     Columns and masks of `zeros` are in the order of the domain. The fit begins at `start`, or at the
     uniform model, and makes at most so many `evaluations`: all of them without `early_stopping`, unless
@@ -171,7 +171,7 @@ def fit_model(
 
 
 def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """`mask` over the cells of `columns` with the columns in the order of the domain, flat."""
+    """Return `mask` over the cells of `columns` with the columns in the order of the domain, flat."""
     flat = np.asarray(mask, np.bool_).reshape(-1)
     if flat.size != domain.cells(columns):
         raise RecipeError(
@@ -195,12 +195,12 @@ class _Marginal:
 
     @property
     def counted(self) -> slice | None:
-        """Where the answers lie that are the counts themselves, if they were measured."""
+        """Return where the answers lie that are the counts themselves, if they were measured."""
         return next((place for each, place in self.measured if each.queries is None), None)
 
 
 def _find_between(tree: Tree, wanted: Iterable[Columns]) -> set[Columns]:
-    """Marginals between a clique and many small ones of it that are `wanted`.
+    """Return marginals between a clique and many small ones of it that are `wanted`.
 
     The columns of a clique are parted into four groups of about as many cells. A small marginal is summed
     from that of the groups that it touches.
@@ -351,19 +351,19 @@ class _Fit:
 
     @property
     def loss(self) -> float:
-        """Half the weighted squared distance."""
+        """Return half the weighted squared distance."""
         residual = self.answers - self.values
         return self.constant_loss + float(0.5 * np.dot(residual, residual / self.variances))
 
     @property
     def degrees_of_freedom(self) -> float:
-        """The effective number of parameters: near 1 for an answer above its noise, near 0 below."""
+        """Return the effective number of parameters: near 1 for an answer above its noise, near 0 below."""
         if self.path_length == 0:
             return 0.0
         return float((self.curvature / (self.curvature + self.variances / self.path_length)).sum())
 
     def is_explained(self, before: tuple[float, float]) -> bool:
-        """Whether the loss is no more than noise explains, and falls no faster than by fitting noise.
+        """Return whether the loss is no more than noise explains, and falls no faster than by fitting noise.
 
         `before` are the loss and the degrees of freedom of an earlier model of the same fit.
         """
@@ -374,7 +374,7 @@ class _Fit:
         return gained <= max(2 * freed, 0.1 * math.sqrt(self.size))
 
     def model(self) -> Model:
-        """The model as it stands."""
+        """Return the model as it stands."""
         return Model(
             self.beliefs.tree,
             self.beliefs.values,
@@ -385,7 +385,7 @@ class _Fit:
         )
 
     def mirror_descent(self, *, most: int, progress: Callable[[str], None]) -> bool:
-        """Whether mirror descent got to the end; if not, the noise is low and proximal steps pay.
+        """Return whether mirror descent got to the end; if not, the noise is low and proximal steps pay.
 
         Steps go along the weighted residuals and grow while they succeed.
         """
@@ -453,7 +453,7 @@ class _Fit:
                 progress(f"fitting: {self.evaluations} evaluations, loss {loss:.6g}")
 
     def proximal_step(self, *, most: int) -> bool:
-        """Whether one proximal step was solved: twice as long as the last one.
+        """Return whether one proximal step was solved: twice as long as the last one.
 
         The model becomes the new centre, its potentials expressed by its marginals. Contradictions
         between measurements pull multipliers apart without end; expressed anew, potentials stay as small
@@ -477,7 +477,7 @@ class _Fit:
         self.log_normaliser = self._evaluate(self.multipliers)
 
     def _minimise_dual(self, ridge: NDArray[np.float64], *, most: int) -> bool:
-        """Whether L-BFGS solved a proximal step; `ridge` is the squared penalty on each multiplier."""
+        """Return whether L-BFGS solved a proximal step; `ridge` is the squared penalty on each multiplier."""
         for _ in range(_LBFGS_STEPS):
             gradient = self.answers - self.values + ridge * self.multipliers
             off = float(np.dot(gradient, gradient / self.variances))
@@ -500,7 +500,7 @@ class _Fit:
     def _lbfgs_direction(
         self, gradient: NDArray[np.float64], ridge: NDArray[np.float64], metric: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The two-loop recursion, with `metric`, the curvature of single answers, in its middle."""
+        """Return the two-loop recursion, with `metric`, the curvature of single answers, in its middle."""
         vector = gradient.copy()
         pairs = []
         for move, change in self.pairs:
@@ -527,7 +527,7 @@ class _Fit:
     def _line_search(
         self, direction: NDArray[np.float64], gradient: NDArray[np.float64], ridge: NDArray[np.float64]
     ) -> bool:
-        """Whether backtracking found a step along `direction` that lowers the dual enough."""
+        """Return whether backtracking found a step along `direction` that lowers the dual enough."""
         slope = float(np.dot(gradient, direction))
         if not slope < 0:
             return False
@@ -568,11 +568,11 @@ class _Fit:
         return self._weigh_residuals(weighted)
 
     def _weigh_residuals(self, weighted: NDArray[np.float64]) -> float:
-        """The loss; `weighted` is set to the residuals over their variances."""
+        """Return the loss; `weighted` is set to the residuals over their variances."""
         return self.constant_loss + float(weigh(self.answers, self.values, self.variances, weighted))
 
     def _evaluate(self, multipliers: NDArray[np.float64]) -> float:
-        """The log-normaliser at `multipliers`: one pass up and one pass down the tree."""
+        """Return the log-normaliser at `multipliers`: one pass up and one pass down the tree."""
         self.measured.potentials(multipliers, self.beliefs, self.potentials)
         self.potentials += self.centre
         log_normaliser = self.beliefs.calibrate(self.potentials, total=self.total)

@@ -84,11 +84,11 @@ class Evidence:
         self.has_contrasts = any(each.along for each in self._measured)
 
     def knows(self, columns: Columns) -> bool:
-        """Whether the residual of `columns` was measured."""
+        """Return whether the residual of `columns` was measured."""
         return self._residual(columns) is not None
 
     def expect(self, columns: Columns) -> Numbers:
-        """The estimated counts of the cells of `columns`, flat; residuals that nobody measured are 0."""
+        """Return estimated counts of the cells of `columns`, flat; residuals that nobody measured are 0."""
         result = np.zeros(self._shape(columns))
         for part in _subsets(columns):
             residual = self._residual(part)
@@ -98,7 +98,7 @@ class Evidence:
         return result.reshape(-1)
 
     def covariance(self, cells: Cells, one: Numbers, other: Numbers) -> Numbers:
-        """The covariance of the estimates of two weighted sums of counts, for each group.
+        """Return the covariance of the estimates of two weighted sums of counts, for each group.
 
         The weights of the cells are `one` and `other`. It is not a number where a sum needs a residual that
         nobody measured.
@@ -197,7 +197,7 @@ class Evidence:
         )
 
     def _product(self, cells: Cells, part: Columns, one: Numbers, other: Numbers) -> Numbers:
-        """For each group the product of both weights, summed up to the cells of `part`."""
+        """Return for each group the product of both weights, summed up to the cells of `part`."""
         groups, _, first, second = self._sum_up(cells, part, one, other)
         return np.bincount(groups, weights=first * second, minlength=cells.rows).astype(np.float64)
 
@@ -216,7 +216,7 @@ class Evidence:
     def _sum_up(
         self, cells: Cells, part: Columns, one: Numbers, other: Numbers
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Numbers, Numbers]:
-        """Pairs of a group and a cell of `part`, and the sums of both weights in each."""
+        """Return pairs of a group and a cell of `part`, and the sums of both weights in each."""
         size = math.prod(self._shape(part))
         place = reduce(lambda so_far, name: so_far * self.sizes[name] + cells.codes[name], part, cells.groups)
         if cells.rows * size <= _DENSE:
@@ -236,7 +236,7 @@ class Evidence:
         return zip(columns, self._shape(columns), strict=True)
 
     def _rest(self, columns: Columns, part: Columns) -> float:
-        """The number of cells of `columns` for each cell of its `part`."""
+        """Return the number of cells of `columns` for each cell of its `part`."""
         return float(math.prod(size for name, size in self._pairs(columns) if name not in part))
 
 

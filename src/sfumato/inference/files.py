@@ -37,7 +37,7 @@ _CLOSE = 1e-3  # the share of the records by which the tables of a model may con
 
 
 def quantise(model: Model) -> Model:
-    """`model` with its tables rounded to 24 significant bits, which halves its file.
+    """Return `model` with its tables rounded to 24 significant bits, which halves its file.
 
     A release that draws rows draws them from this one, so that they follow from the file.
     """
@@ -50,7 +50,7 @@ def quantise(model: Model) -> Model:
 
 
 def pack_model(models: Mapping[str, Model]) -> bytes:
-    """The models by their key, the epsilon as text, as a Parquet file that reads back bit by bit.
+    """Return the models by their key, the epsilon as text, as a Parquet file that reads back bit by bit.
 
     >>> from sfumato.inference.domain import Measurement
 
@@ -96,7 +96,7 @@ def pack_model(models: Mapping[str, Model]) -> bytes:
 
 
 def unpack_models(payload: bytes) -> dict[str, Model]:
-    """The models of a packed file by their key; a file that holds no valid model is refused."""
+    """Return the models of a packed file by their key; a file that holds no valid model is refused."""
     try:
         table = _read(payload)
         return {key: _read_model(rows) for key, rows in _part_models(table).items()}
@@ -146,7 +146,7 @@ def _read(payload: bytes) -> pa.Table:
 
 
 def _part_models(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each model, which must stand together."""
+    """Return the rows of each model, which must stand together."""
     which = to_numpy(table["model"].combine_chunks().indices)
     starts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), table.num_rows]
     if len(starts) - 1 > _MOST_MODELS:
@@ -182,7 +182,7 @@ def _read_model(rows: pa.Table) -> Model:
 
 
 def _read_tree(about: Mapping[str, Any]) -> Tree:
-    """The tree that a description states, if every edge of it joins what it says and nothing is hidden."""
+    """Return tree that a description states, if every edge of it joins what it says and nothing is hidden."""
     domain = Domain({_read_name(name): size for name, size in about["domain"]})
     cliques = tuple(tuple(_read_name(name) for name in clique) for clique in about["cliques"])
     separators = tuple(tuple(_read_name(name) for name in each) for each in about["separators"])

@@ -30,7 +30,7 @@ def find_steps(sizes: Mapping[str, int], columns: Columns, kept: Columns) -> tup
 def marginalise(
     table: NDArray[np.float64], steps: tuple[Pattern, ...], out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """The marginal of the flat `table`."""
+    """Return the marginal of the flat `table`."""
     for place, pattern in enumerate(steps):
         final = place == len(steps) - 1
         target = out if final and out is not None else np.empty(_kept_cells(pattern))
@@ -58,7 +58,7 @@ def rearrange(values: NDArray[Any], names: Columns, order: Columns, shape: tuple
 
 
 def _widen(small: NDArray[np.float64], steps: tuple[Pattern, ...]) -> NDArray[np.float64]:
-    """The marginal `small`, spread back to what the first of `steps` gives."""
+    """Return the marginal `small`, spread back to what the first of `steps` gives."""
     for place in range(len(steps) - 1, 0, -1):
         wider = np.zeros(_kept_cells(steps[place - 1]))
         add_over(small, steps[place], wider)
@@ -72,7 +72,7 @@ def _kept_cells(pattern: Pattern) -> int:
 
 @lru_cache(maxsize=65536)
 def _steps(shape: tuple[int, ...], kept: tuple[bool, ...]) -> tuple[Pattern, ...]:
-    """The kernel calls for a table of this `shape`; `kept` says which axes are not summed."""
+    """Return the kernel calls for a table of this `shape`; `kept` says which axes are not summed."""
     groups: list[list[int]] = []  # alternately kept and summed, beginning with kept
     for size, keep in zip(shape, kept, strict=True):
         if size == 1:
@@ -105,7 +105,7 @@ def _steps(shape: tuple[int, ...], kept: tuple[bool, ...]) -> tuple[Pattern, ...
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled when it is first called: numba takes longer to import than most commands."""
+    """Return function, compiled when it is first called: numba takes longer to import than most commands."""
     compiled: Callable[..., Any] | None = None
 
     @wraps(function)
@@ -203,7 +203,7 @@ def weigh(answers, values, variances, weighted):  # type: ignore[no-untyped-def]
 
 @_compile
 def advance(at, weighted, size, before, momentum, stepped, trial):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """A step of `size` from `at` along `weighted` into `stepped`, and beyond it into `trial`.
+    """Return a step of `size` from `at` along `weighted` into `stepped`, and beyond it into `trial`.
 
     How far beyond is `momentum` times the way from `before`, where the last step ended.
     """
@@ -215,7 +215,7 @@ def advance(at, weighted, size, before, momentum, stepped, trial):  # type: igno
 
 @_compile
 def eliminate(adjacency, sizes, rule, cliques, maximal):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The cells of the maximal cliques of a greedy elimination of columns of these `sizes`.
+    """Return the cells of the maximal cliques of a greedy elimination of columns of these `sizes`.
 
     `adjacency` says which columns stand in one measurement.
     Row i of `cliques` is set to the clique of the i-th column that is eliminated, `maximal` to which of

@@ -52,7 +52,7 @@ class MapModel:
     expected: Floats
 
     def draw(self, random: np.random.Generator) -> Floats:
-        """A map as it may be, of all records: places first, then their pairs, then cells."""
+        """Return a map as it may be, of all records: places first, then their pairs, then cells."""
         kinds, periods = self.margins[KINDS], self.margins[PERIODS]
         _, places = self.levels[PLACES].draw(self._guide(PLACES, _flat(self.shape[0], self.total)), random)
         mixes, times = (
@@ -74,7 +74,7 @@ class MapModel:
 def fit_map(
     measured: Mapping[tuple[int, ...], Noisy], *, records: float | None, most: float, guide: Floats | None
 ) -> MapModel:
-    """The map behind noisy counts of kinds, of all pairs of place, period and kind, and of cells.
+    """Return the map behind noisy counts of kinds, of all pairs of place, period and kind, and of cells.
 
     `records` is the noisy number of all records, of which only some counted; None if all did. No more than
     `most` stand behind one that counted.
@@ -152,7 +152,7 @@ class _Fitting:
 
 
 def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> NDArray[np.int64]:
-    """For every place and period, the counts whose pie has the best expected score among likely maps.
+    """Return for every place and period, the counts whose pie has the best expected score among likely maps.
 
     Candidates are no slice at all, and the one, two, ... up to twenty slices that are expected to be largest.
     The maps are drawn with a public seed.
@@ -172,7 +172,7 @@ def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> NDArray[np
 
 
 def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
-    """The counts of rows with these `totals` that score best on average over the draws `likely`.
+    """Return the counts of rows with these `totals` that score best on average over the draws `likely`.
 
     >>> sure = np.array([[[6.0, 3.0, 0.0]], [[6.0, 3.0, 0.0]]])
     >>> choose_slices(sure, np.array([9.0])).tolist()
@@ -202,7 +202,7 @@ def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
 
 
 def _share_out(likely: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """The shares of the slices that show, and where nothing does."""
+    """Return the shares of the slices that show, and where nothing does."""
     totals = likely.sum(axis=2, keepdims=True)
     shown = np.where(likely * _SLICES >= totals, likely, 0)
     sums = shown.sum(axis=2)
@@ -210,7 +210,7 @@ def _share_out(likely: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _score_nothing(shares: Floats, empty: NDArray[np.bool_], sums: Floats) -> Floats:
-    """The score of a row without slices, which is compared as a flat one."""
+    """Return the score of a row without slices, which is compared as a flat one."""
     flat = 1 / shares.shape[2]
     middle = shares + flat
     terms = shares * np.log2(2 * np.maximum(shares, _TINY) / middle) + flat * np.log2(2 * flat / middle)
@@ -219,7 +219,7 @@ def _score_nothing(shares: Floats, empty: NDArray[np.bool_], sums: Floats) -> Fl
 
 
 def _score_slices(seen: Floats, pie: Floats, empty: NDArray[np.bool_], gaps: Floats) -> Floats:
-    """The score of the slices `pie`, of which the draws have the shares `seen`; `gaps` are of totals."""
+    """Return score of the slices `pie`, of which the draws have the shares `seen`; `gaps` are of totals."""
     middle = np.maximum(seen + pie, _TINY)
     terms = seen * np.log2(2 * np.maximum(seen, _TINY) / middle) + pie * np.log2(
         2 * np.maximum(pie, _TINY) / middle
@@ -230,7 +230,7 @@ def _score_slices(seen: Floats, pie: Floats, empty: NDArray[np.bool_], gaps: Flo
 
 
 def _pool(*estimates: Noisy) -> Noisy:
-    """Several noisy values of the same counts as one, each weighted by how exact it is."""
+    """Return several noisy values of the same counts as one, each weighted by how exact it is."""
     weights = [scale**-2 for _, scale in estimates]
     values = sum(weight * values for weight, (values, _) in zip(weights, estimates, strict=True))
     return np.asarray(values / sum(weights)), sum(weights) ** -0.5
@@ -252,7 +252,7 @@ def _correct(predicted: Floats, guide: Floats) -> Floats:
 
 
 def _rake(margins: Mapping[tuple[int, ...], Floats]) -> Floats:
-    """Cells that have the three pairs as their sums, and nothing of their own beyond these."""
+    """Return cells that have the three pairs as their sums, and nothing of their own beyond these."""
     seasons = margins[PERIOD_KIND]
     cells = margins[PLACE_KIND][:, None, :] * (seasons / seasons.sum(axis=0))
     for _ in range(_RAKES):

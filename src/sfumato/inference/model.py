@@ -66,15 +66,15 @@ class Model:
 
     @property
     def domain(self) -> Domain:
-        """The columns of the model."""
+        """Return the columns of the model."""
         return self.tree.domain
 
     def table(self, place: int) -> NDArray[np.float64]:
-        """The flat marginal of one clique."""
+        """Return the flat marginal of one clique."""
         return self.values[self._ends[place] : self._ends[place + 1]]
 
     def marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The expected counts of every combination of `columns`, shaped by their sizes in that order."""
+        """Return expected counts of every combination of `columns`, shaped by their sizes in that order."""
         columns = tuple(columns)
         ordered = self.domain.order(columns)
         if len(ordered) != len(columns):
@@ -87,7 +87,7 @@ class Model:
         return shaped.transpose([ordered.index(name) for name in columns])
 
     def flat_marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The expected counts of `columns`, which are in the order of the domain, as a flat array."""
+        """Return the expected counts of `columns`, which are in the order of the domain, as a flat array."""
         if not columns:
             return np.array([self.total])
         home = self.tree.home(columns)
@@ -99,7 +99,7 @@ class Model:
         return self._elimination.marginal(columns)
 
     def log_likelihood(self, columns: Mapping[str, NDArray[np.int64]]) -> float:
-        """The logarithm of the probability that the model gives to rows, all together."""
+        """Return the logarithm of the probability that the model gives to rows, all together."""
         domain, tree = self.domain, self.tree
         missing = [name for name in domain if name not in columns]
         if missing:
@@ -119,7 +119,7 @@ class Model:
         return result
 
     def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
-        """`rows` rows, by default as many as the model has records, as codes by column.
+        """Return `rows` rows, by default as many as the model has records, as codes by column.
 
         The marginals of cliques agree with the model to within rounding; columns that no clique joins
         are independent given what separates them. The same seed gives the same rows.
@@ -131,7 +131,7 @@ class Model:
 def number_cells(
     codes: Mapping[str, NDArray[np.int64]], columns: Sequence[str], sizes: Mapping[str, int]
 ) -> NDArray[np.int64]:
-    """The cell of every row in the marginal of `columns`, in row-major order, from their codes."""
+    """Return the cell of every row in the marginal of `columns`, in row-major order, from their codes."""
     cells = np.zeros(len(codes[columns[0]]), np.int64)
     for name in columns:
         cells = cells * sizes[name] + codes[name]
@@ -162,7 +162,7 @@ class Elimination:
         self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
 
     def marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The counts of `columns`, in the order of the domain, as a flat array."""
+        """Return the counts of `columns`, in the order of the domain, as a flat array."""
         groups: dict[int, list[str]] = {}
         for name in columns:
             groups.setdefault(self._component[name], []).append(name)
@@ -177,7 +177,7 @@ class Elimination:
         return rearrange(values, names, columns, self._tree.domain.shape(names))
 
     def _connected(self, columns: Columns) -> NDArray[np.float64]:
-        """The same for columns of one component."""
+        """Return the same for columns of one component."""
         query = set(columns)
         cliques = self._tree.cliques
         shared = Counter(place for name in columns for place in self._tree.holding[name])
@@ -194,7 +194,7 @@ class Elimination:
         return rearrange(values, names, columns, self._tree.domain.shape(names))
 
     def _distance(self, root: int, query: set[str]) -> int:
-        """How many other cliques must speak when `root` collects."""
+        """Return how many other cliques must speak when `root` collects."""
         return sum(
             1
             for place in self._near[root]
@@ -202,7 +202,7 @@ class Elimination:
         )
 
     def _beyond(self, place: int, sender: int) -> set[str]:
-        """The columns on the far side of the edge from `sender` to `place`."""
+        """Return the columns on the far side of the edge from `sender` to `place`."""
         if (place, sender) not in self._sides:
             found = set(self._tree.cliques[place])
             for other in self._near[place]:
@@ -256,7 +256,7 @@ class Elimination:
         return names, turns
 
     def _peak(self, place: int, towards: int, query: Columns) -> int:
-        """The cells of the largest table on the way when the clique at `place` collects."""
+        """Return the cells of the largest table on the way when the clique at `place` collects."""
         domain = self._tree.domain
         names, turns = self._schedule(place, towards, query)
         peak = domain.cells(names)
@@ -287,7 +287,7 @@ class Elimination:
         separator: Columns,
         needed: set[str],
     ) -> tuple[Columns, NDArray[np.float64]]:
-        """Both tables joined over `separator`, of which only what is needed is kept."""
+        """Return both tables joined over `separator`, of which only what is needed is kept."""
         domain = self._tree.domain
         batch = tuple(name for name in separator if name in needed)
         summed = tuple(name for name in separator if name not in needed)
@@ -306,7 +306,7 @@ class Elimination:
 
 
 def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
-    """`rows` rows of `model`, as codes by column in the order of its domain."""
+    """Return `rows` rows of `model`, as codes by column in the order of its domain."""
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
         raise RecipeError("the number of rows must be a whole number of at least 0")
     generator = np.random.Generator(np.random.PCG64(seed))
@@ -339,7 +339,7 @@ def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.i
 
 
 def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
-    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
+    """Return `count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
 
     >>> draw_places(3, seed=0, turn=1).size
     3
@@ -357,7 +357,7 @@ def draw_scattered(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
 
 
 def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
-    """`count` places in `shares`, in these proportions to within rounding, in random order.
+    """Return `count` places in `shares`, in these proportions to within rounding, in random order.
 
     >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
     [0, 1, 1, 1]
@@ -378,7 +378,7 @@ def assign_identifiers(
     seed: int,
     public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> NDArray[np.int64]:
-    """An identifier for every row, none on more than `most` rows.
+    """Return an identifier for every row, none on more than `most` rows.
 
     `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
     they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
@@ -424,7 +424,7 @@ def assign_identifiers(
 def assign_runs(
     codes: NDArray[np.int64], shares: NDArray[np.float64], *, span: int, most: int, seed: int
 ) -> NDArray[np.int64]:
-    """An identifier for every row, whose rows have less than `span` between their `codes`.
+    """Return an identifier for every row, whose rows have less than `span` between their `codes`.
 
     An identifier has as many rows as `span` draws of 1, 2, ... in the proportions `shares` add up to, and
     `most` at most; the last one what is left.
@@ -453,7 +453,7 @@ def _deal(
     rank: NDArray[np.int64],
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """A value for every row: group g gets value v in proportion to weights[g, v]."""
+    """Return a value for every row: group g gets value v in proportion to weights[g, v]."""
     groups, values = weights.shape
     members = np.bincount(group, minlength=groups)
     order = np.argsort(group * (rank.max(initial=0) + 1) + rank, kind="stable")
@@ -484,7 +484,7 @@ def _deal(
 
 
 def _scatter(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Random numbers below 2^32, of which every block of sixteen has one in each sixteenth."""
+    """Return random numbers below 2^32, of which every block of sixteen has one in each sixteenth."""
     blocks = -(-count // 16)
     strata = np.argsort(generator.integers(2**32, size=(blocks, 16)), axis=1).reshape(-1)[:count]
     return strata * 2**28 + generator.integers(2**28, size=count)

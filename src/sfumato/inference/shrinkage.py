@@ -59,7 +59,7 @@ class Shrinkage:
     likelihood: float
 
     def expect(self, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The expected counts."""
+        """Return the expected counts."""
         keys, cells = np.unique(
             _find_levels(predicted, self.table.shape[0]) * self.noise.shape[0] + self.places,
             return_inverse=True,
@@ -76,7 +76,7 @@ class Shrinkage:
     def draw(
         self, predicted: NDArray[np.float64], random: np.random.Generator
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Counts as they may be, and the means of the Poisson laws behind them."""
+        """Return counts as they may be, and the means of the Poisson laws behind them."""
         levels = _find_levels(predicted, self.table.shape[0])
         found = np.empty(levels.size, np.int64)
         uniforms = random.random(levels.size)
@@ -96,7 +96,7 @@ class Shrinkage:
 
 
 def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *, scale: float) -> Shrinkage:
-    """The shrinkage of `noisy` counts, whose Laplace noise has this `scale`, towards those `predicted`.
+    """Return shrinkage of `noisy` counts, whose Laplace noise has this `scale`, towards those `predicted`.
 
     >>> noisy = np.array([3.0, -2.0, 40.0, 1.0])
     >>> shrinkage = fit_shrinkage(noisy, np.full(4, 2.0), scale=5.0)
@@ -150,7 +150,7 @@ def shrink_counts(
     deviations: NDArray[np.float64],
     predicted: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The expected counts behind `noisy` ones with Gaussian noise of these `deviations`, and their own.
+    """Return expected counts behind `noisy` ones with Gaussian noise of these `deviations`, and their own.
 
     All counts are taken for draws of one law on multiples of what is `predicted` for each, or else of their
     mean. It is the law under which the noisy counts are likeliest (Kiefer and Wolfowitz 1956), found by
@@ -196,7 +196,7 @@ def _weigh_spreads(
     levels: NDArray[np.int64],
     places: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], float]:
-    """The weights of the ratios, that of 0 last, and the likelihood they give to the noisy values."""
+    """Return the weights of the ratios, that of 0 last, and the likelihood they give to the noisy values."""
     laws = np.array([_spread_ratios(shape) for shape in _SHAPES])
     if not levels.size:
         return laws[0], 0.0
@@ -210,7 +210,7 @@ def _weigh_spreads(
 
 
 def _spread_ratios(shape: float) -> NDArray[np.float64]:
-    """A gamma law of mean 1 on the ratios; what lies below the least of them is 0."""
+    """Return a gamma law of mean 1 on the ratios; what lies below the least of them is 0."""
     ratios = np.exp(_RATIOS * _STEP)
     law = np.exp(shape * (np.log(ratios) - ratios + 1))
     law = np.append(law, law[0] / math.expm1(_BETWEEN * shape))
@@ -218,7 +218,7 @@ def _spread_ratios(shape: float) -> NDArray[np.float64]:
 
 
 def _list_counts(most: float, scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Counts from 0 to `most` that stand for those around them, and for how many each stands."""
+    """Return counts from 0 to `most` that stand for those around them, and for how many each stands."""
     counts = [float(count) for count in range(_FINE)]
     while counts[-1] < most:
         # Neither a Poisson law nor the noise has edges finer than this.

@@ -18,7 +18,7 @@ _COUNTS = ("cells", "occupied", "capped", "clipped", "individuals")
 
 
 def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, float] | None:
-    """The noisy total of all counts, and what the total of an empty table stays below with 97.5 %.
+    """Return the noisy total of all counts, and what the total of an empty table stays below with 97.5 %.
 
     Of the measurements whose answers add up to all that was counted, the one with the least noise of the
     sum is taken. None if there is no such measurement: queries need not give all cells the same weight.
@@ -54,7 +54,7 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
 
 
 def note_total(total: float, reach: float, *, of: str) -> str | None:
-    """What is said of a total that its noise alone may explain; None of any other."""
+    """Return what is said of a total that its noise alone may explain; None of any other."""
     if total > reach:
         return None
     return (
@@ -64,7 +64,7 @@ def note_total(total: float, reach: float, *, of: str) -> str | None:
 
 
 def _reach_of_passing(request: Request, cells: int) -> float:
-    """What the sum of the noise that passes the threshold of `request` in empty cells stays below."""
+    """Return what the sum of the noise that passes the threshold of `request` in empty cells stays below."""
     # Noise that passes is the threshold and more, and how much more has a geometric law.
     step = math.expm1(min(300.0, float(1 / request.scale)))  # its square must not overflow
     mean = (request.threshold or 0) + 1 / step
@@ -74,7 +74,7 @@ def _reach_of_passing(request: Request, cells: int) -> float:
 
 
 def _weight_of_cells(queries: Queries | None) -> float | None:
-    """The weight of a cell in the sum of all answers, if it is the same for all cells."""
+    """Return the weight of a cell in the sum of all answers, if it is the same for all cells."""
     if queries is None:
         return 1.0
     sums = np.bincount(queries.members, weights=queries.weights, minlength=queries.cells)

@@ -50,18 +50,18 @@ class Tree:
 
     @property
     def cells(self) -> int:
-        """The number of cells of all cliques."""
+        """Return the number of cells of all cliques."""
         return sum(self.domain.cells(clique) for clique in self.cliques)
 
     def home(self, columns: Iterable[str]) -> int | None:
-        """The place of the smallest clique that holds `columns`, if one does."""
+        """Return the place of the smallest clique that holds `columns`, if one does."""
         first, *others = (self.holding[name] for name in columns)
         holding = [place for place in first if all(place in each for each in others)]
         return min(holding, key=lambda place: self.domain.cells(self.cliques[place]), default=None)
 
 
 def build_tree(domain: Domain, marginals: Iterable[Columns], *, limit: int | None = None) -> Tree:
-    """The smallest junction tree found whose cliques hold every one of `marginals`.
+    """Return the smallest junction tree found whose cliques hold every one of `marginals`.
 
     Three rules of elimination are tried. A tree of more than `limit` cells is refused with its largest
     clique named and the marginal whose removal shrinks it most.
@@ -74,7 +74,7 @@ def build_tree(domain: Domain, marginals: Iterable[Columns], *, limit: int | Non
 
 
 def tree_cells(domain: Domain, marginals: Iterable[Columns]) -> int:
-    """The number of cells of the tree that `marginals` need, without building it."""
+    """Return the number of cells of the tree that `marginals` need, without building it."""
     return int(min(_eliminate(domain, marginals)[0], 2.0**62))
 
 
@@ -103,7 +103,7 @@ class Growth:
         self._eliminated: dict[tuple[Columns, ...], int] = {}
 
     def cells(self, columns: Columns) -> int:
-        """The cells of the tree with `columns`, in the order of the domain, in one clique."""
+        """Return the cells of the tree with `columns`, in the order of the domain, in one clique."""
         domain = self._tree.domain
         added = tuple(pair for pair in combinations(columns, 2) if pair not in self.joined)
         if not added:
@@ -119,7 +119,7 @@ class Growth:
         return self._eliminated[added]
 
     def _reach(self, name: str) -> dict[str, int]:
-        """For every column of the component, the cells that taking `name` to it would add."""
+        """Return for every column of the component, the cells that taking `name` to it would add."""
         if name in self._reached:
             return self._reached[name]
         tree, domain = self._tree, self._tree.domain
@@ -167,7 +167,7 @@ class Beliefs:
         ]
 
     def table(self, place: int) -> NDArray[np.float64]:
-        """The flat table of one clique."""
+        """Return the flat table of one clique."""
         return self.values[self.slices[place]]
 
     def forbid(self, zeros: Iterable[tuple[Columns, NDArray[np.bool_]]]) -> None:
@@ -194,7 +194,7 @@ class Beliefs:
         return potentials
 
     def calibrate(self, potentials: NDArray[np.float64], *, total: float) -> float:
-        """The log-normaliser of `potentials`; the tables become marginals that sum to `total`."""
+        """Return the log-normaliser of `potentials`; the tables become marginals that sum to `total`."""
         tree = self.tree
         log_normaliser = 0.0
         for part in self.slices:
@@ -228,7 +228,7 @@ class Beliefs:
 def _eliminate(
     domain: Domain, marginals: Iterable[Iterable[str]]
 ) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
-    """The cells, all cliques and which of them are maximal, of the best of three greedy eliminations."""
+    """Return cells, all cliques and which of them are maximal, of the best of three greedy eliminations."""
     place = {name: index for index, name in enumerate(domain)}
     count = len(place)
     adjacency = np.zeros((count, count), np.bool_)
@@ -250,7 +250,7 @@ def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozen
 
 
 def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
-    """A maximum spanning tree of what cliques share, grown from the largest clique."""
+    """Return a maximum spanning tree of what cliques share, grown from the largest clique."""
     ordered = sorted(
         (domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each)
     )

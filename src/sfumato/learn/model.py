@@ -56,11 +56,11 @@ class Model(ABC):
 
     @abstractmethod
     def _read(self) -> _AnyModel:
-        """The model that the document describes."""
+        """Return the model that the document describes."""
 
     @abstractmethod
     def to_sql(self, table: str) -> str:
-        """A SELECT that predicts for every row of `table`: one CASE per term, for any database.
+        """Return a SELECT that predicts for every row of `table`: one CASE per term, for any database.
 
         Classes get their `probability`, one column each if there are more than two; numbers are `predicted`.
         """
@@ -71,22 +71,22 @@ class Model(ABC):
 
     @property
     def family(self) -> str:
-        """Whether it predicts classes ("classification"), numbers ("regression") or "counts"."""
+        """Return whether it predicts classes ("classification"), numbers ("regression") or "counts"."""
         return self._model.family
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns it predicts from."""
+        """Return the columns it predicts from."""
         return tuple(self._columns)
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The columns that new data must have."""
+        """Return the columns that new data must have."""
         return tuple(dict.fromkeys(part for column in self._columns.values() for part in column.stored))
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
-        """How it did on held-out people, with 95 % intervals; None if nobody was held out.
+        """Return how it did on held-out people, with 95 % intervals; None if nobody was held out.
 
         The figures stand under `accuracy`, `auroc`, `log_loss`, or `r_squared` and `rmse`, each with `value`,
         `low_95` and `high_95`; a `note` says what the noise hides.
@@ -96,36 +96,36 @@ class Model(ABC):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The classes, in the order of `predict_proba`."""
+        """Return the classes, in the order of `predict_proba`."""
         self._require_classes()
         kinds = {type(each) for each in self._model.classes}
         return np.array(self._model.classes, dtype=None if len(kinds) == 1 else object)
 
     def predict(self, data: TableLike) -> NDArray[Any]:
-        """The class or the number that is expected for every row, in the order of the rows."""
+        """Return the class or the number that is expected for every row, in the order of the rows."""
         if self.family == "classification":
             return np.asarray(self.classes_[np.argmax(self.predict_proba(data), axis=1)])
         codes, rows = self._encode(data)
         return self._model.numbers(codes, rows)
 
     def predict_proba(self, data: TableLike) -> NDArray[np.float64]:
-        """The probability of every class, one row for every row of `data`."""
+        """Return the probability of every class, one row for every row of `data`."""
         self._require_classes()
         codes, rows = self._encode(data)
         return self._model.probabilities(codes, rows)
 
     def unknown(self, data: TableLike) -> dict[str, int]:
-        """How many rows of `data` have a value unknown to the model, for every column that has any."""
+        """Return how many rows of `data` have a value unknown to the model, for every column that has any."""
         codes, _ = self._encode(data)
         found = {name: int((each < 0).sum()) for name, each in codes.items()}
         return {name: count for name, count in found.items() if count}
 
     def to_json(self) -> str:
-        """The model as model.json has it: its numbers, the domains of its inputs, and its privacy."""
+        """Return the model as model.json has it: its numbers, the domains of its inputs, and its privacy."""
         return pack_model(self._document).decode()
 
     def to_sklearn(self) -> Any:  # noqa: ANN401 - scikit-learn is not a dependency
-        """An estimator that is fitted already, by the conventions of scikit-learn."""
+        """Return an estimator that is fitted already, by the conventions of scikit-learn."""
         return _make_estimator(self)
 
     def _require_classes(self) -> None:
@@ -165,7 +165,7 @@ class AdditivePredictor(Model):
         return model
 
     def shapes(self) -> list[dict[str, Any]]:
-        """For every term its columns, labels, effects, and the ends of a 95 % band of its noise."""
+        """Return for every term its columns, labels, effects, and the ends of a 95 % band of its noise."""
         unit = float(self._model.unit)
         several = len(self._model.scores) > 1
         found = []
@@ -186,7 +186,7 @@ class AdditivePredictor(Model):
         return found
 
     def to_sql(self, table: str) -> str:
-        """A SELECT that predicts for every row of `table`: one CASE per term, for any database."""
+        """Return a SELECT that predicts for every row of `table`: one CASE per term, for any database."""
         return score_sql(self._model, self._columns, table=table)
 
 
@@ -206,7 +206,7 @@ class RegressionPredictor(Model):
         return model
 
     def coefficients(self) -> list[dict[str, Any]]:
-        """For the constant and every term its input, label, coefficient, standard error and interval.
+        """Return for the constant and every term its input, label, coefficient, standard error and interval.
 
         Where `identified` is false the noise hides the coefficient, and there is no interval.
         """
@@ -221,7 +221,7 @@ class RegressionPredictor(Model):
         ]
 
     def components(self) -> list[dict[str, Any]]:
-        """The principal components of the scaled inputs of a linear model that stand out of the noise.
+        """Return the principal components of the scaled inputs of a linear model that stand out of the noise.
 
         For each its `variance`, the standard deviation `noise` that the noise gives to it, and its `loadings`
         by input, or by input and label. They come from the moments that the model was fitted to, so they
@@ -241,7 +241,7 @@ class RegressionPredictor(Model):
         ]
 
     def to_sql(self, table: str) -> str:
-        """A SELECT that predicts for every row of `table`: one CASE per input, for any database."""
+        """Return a SELECT that predicts for every row of `table`: one CASE per input, for any database."""
         return regression_sql(self._model, self._columns, table=table)
 
 
@@ -287,7 +287,7 @@ class Distribution(Model):
         return read_distribution(self._document, self._columns)
 
     def quantile(self, share: float, *, group: object = None) -> Quantile:
-        """The value up to which `share` of the records lie, in `group` if the release has groups."""
+        """Return the value up to which `share` of the records lie, in `group` if the release has groups."""
         if not 0 < share < 1:
             raise RecipeError(
                 "a quantile is a share above 0 and below 1, such as 0.5 for the median; noisy counts do "
@@ -296,7 +296,7 @@ class Distribution(Model):
         return Quantile(**self._model.quantile(self._row(group), float(share)))
 
     def share_upto(self, value: float, *, group: object = None) -> float:
-        """The share of the records up to `value`, in the steps of the release."""
+        """Return the share of the records up to `value`, in the steps of the release."""
         return self._model.share_upto(self._row(group), float(value))
 
     def _row(self, group: object) -> int:
@@ -340,12 +340,12 @@ class ClusterPredictor(Model):
 
     @property
     def centres(self) -> NDArray[np.float64]:
-        """The centres in the units of the columns, the largest cluster first."""
+        """Return the centres in the units of the columns, the largest cluster first."""
         return np.array(self._document["centres"], np.float64)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The noisy number of records that are nearest to each centre."""
+        """Return the noisy number of records that are nearest to each centre."""
         return np.array(self._document["sizes"], np.int64)
 
     def to_sql(self, table: str) -> str:
@@ -364,7 +364,7 @@ _KINDS: dict[str, type[Model]] = {
 
 
 def parse_model(content: bytes | str) -> Model:
-    """The model that the text of a model.json describes."""
+    """Return the model that the text of a model.json describes."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -377,7 +377,7 @@ def parse_model(content: bytes | str) -> Model:
 
 
 def open_model(folder: Path | str) -> Model:
-    """The model that was released to `folder`, if the folder is what its certificate describes."""
+    """Return the model that was released to `folder`, if the folder is what its certificate describes."""
     opened = open_folder(folder, load=("model.json",))
     if "model.json" not in opened.files:
         raise ReleaseError(
@@ -387,7 +387,7 @@ def open_model(folder: Path | str) -> Model:
 
 
 def to_columns(model: Model, data: TableLike) -> pa.Table:
-    """The predictions as columns: `predicted`, and of classes the probability of each."""
+    """Return the predictions as columns: `predicted`, and of classes the probability of each."""
     columns: dict[str, Any] = {}
     if model.family == "classification":
         chances = model.predict_proba(data)
@@ -414,12 +414,12 @@ class _Estimator:
         return list(self.model.stored)
 
     def fit(self, data: TableLike, target: object = None) -> _Estimator:
-        """The same model: it was fitted privately, and is not fitted again."""
+        """Return the same model: it was fitted privately, and is not fitted again."""
         del data, target
         return self
 
     def predict(self, data: TableLike) -> NDArray[Any]:
-        """The class or the number that is expected for every row."""
+        """Return the class or the number that is expected for every row."""
         return self.model.predict(data)
 
 
@@ -428,16 +428,16 @@ class _Classifier(_Estimator):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The classes, in the order of `predict_proba`."""
+        """Return the classes, in the order of `predict_proba`."""
         return self.model.classes_
 
     def predict_proba(self, data: TableLike) -> NDArray[Any]:
-        """The probability of every class, one row for every row of `data`."""
+        """Return the probability of every class, one row for every row of `data`."""
         return self.model.predict_proba(data)
 
 
 def _make_estimator(model: Model) -> Any:  # noqa: ANN401 - scikit-learn is not a dependency
-    """An estimator around `model`, also one of scikit-learn's own where that is installed."""
+    """Return an estimator around `model`, also one of scikit-learn's own where that is installed."""
     mine: type = _Classifier if model.family == "classification" else _Estimator
     try:
         from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -22,7 +22,7 @@ _FAR = 700  # scores beyond it are more than EXP can take
 
 
 def score_sql(model: AdditiveModel, columns: Mapping[str, Column], *, table: str) -> str:
-    """The statement that predicts for every row of `table`."""
+    """Return the statement that predicts for every row of `table`."""
     unit = _double(model.unit)
     scores = [_sum(score, columns) for score in model.scores]
     if model.family == "classification":
@@ -43,7 +43,7 @@ def score_sql(model: AdditiveModel, columns: Mapping[str, Column], *, table: str
 
 
 def regression_sql(model: RegressionModel, columns: Mapping[str, Column], *, table: str) -> str:
-    """The statement that predicts for every row of `table` with a linear or logistic model."""
+    """Return the statement that predicts for every row of `table` with a linear or logistic model."""
     parts, reach = [_double(model.constant)], abs(model.constant)
     for name, effects in model.effects.items():
         unknown = model.unknown[name]
@@ -63,13 +63,13 @@ def regression_sql(model: RegressionModel, columns: Mapping[str, Column], *, tab
 
 
 def _hold(number: str, least: float | Fraction, most: float | Fraction) -> str:
-    """`number`, held between two others."""
+    """Return `number`, held between two others."""
     low, high = _double(least), _double(most)
     return f"CASE WHEN {number} < {low} THEN {low} WHEN {number} > {high} THEN {high} ELSE {number} END"
 
 
 def _line(column: Column, slope: float, scores: list[str]) -> list[tuple[str, str]] | None:
-    """Conditions for a line through the numbers of a column, or None if every code gets its own."""
+    """Return conditions for a line through the numbers of a column, or None if every code gets its own."""
     domain = column.domain
     size = len(scores) - len(column.extras)
     clamp = column.outside == "clamp"
@@ -95,7 +95,7 @@ def _line(column: Column, slope: float, scores: list[str]) -> list[tuple[str, st
 
 
 def quote(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -109,7 +109,7 @@ def _sum(score: Score, columns: Mapping[str, Column]) -> str:
 
 
 def _nest(columns: Sequence[Column], scores: list[str]) -> str:
-    """The score of a term: by the first column, and within each of its values by the next."""
+    """Return the score of a term: by the first column, and within each of its values by the next."""
     column, rest = columns[0], columns[1:]
     if rest:
         step = len(scores) // column.size
@@ -118,7 +118,7 @@ def _nest(columns: Sequence[Column], scores: list[str]) -> str:
 
 
 def _case(column: Column, scores: list[str], *, rest: str, line: list[tuple[str, str]] | None = None) -> str:
-    """The score of one term: first of a missing value, then by value or `line`, at last of any other."""
+    """Return score of one term: first of a missing value, then by value or `line`, at last of any other."""
     size = len(scores) - len(column.extras)
     extras = dict(zip(column.extras, scores[size:], strict=True))
     first = quote(column.stored[0])
@@ -182,7 +182,7 @@ def _conditions(column: Column, scores: list[str]) -> list[tuple[str, str]]:
 
 
 def _whole_number(column: Column) -> tuple[str, int, int]:
-    """A column of whole numbers or parts of dates as SQL writes it, and its ends."""
+    """Return a column of whole numbers or parts of dates as SQL writes it, and its ends."""
     domain, name = column.domain, quote(column.stored[0])
     assert isinstance(domain, (IntegerRange, Period))
     if isinstance(domain, IntegerRange):
@@ -203,7 +203,7 @@ def _between(name: str, low: Fraction, high: Fraction, first: bool, last: bool, 
 
 
 def _runs(scores: list[str], condition: Callable[[int, int], str]) -> Iterator[tuple[str, str]]:
-    """A condition for every run of equal scores, from its first code to its last."""
+    """Return a condition for every run of equal scores, from its first code to its last."""
     start = 0
     for place in range(1, len(scores) + 1):
         if place == len(scores) or scores[place] != scores[start]:
@@ -212,12 +212,12 @@ def _runs(scores: list[str], condition: Callable[[int, int], str]) -> Iterator[t
 
 
 def literal(value: int | str) -> str:
-    """A label as SQL writes it."""
+    """Return a label as SQL writes it."""
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def _double(value: float | Fraction) -> str:
-    """A number with an exponent, which no database takes for a decimal of few digits."""
+    """Return a number with an exponent, which no database takes for a decimal of few digits."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
 

@@ -115,18 +115,18 @@ class Adaptive(Selection):
         self._keep(model_cells=cells)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         texts = Selection.describe(self, plan)
         return texts | {"privatisation": texts["privatisation"] + _DENSE}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
-        """Single columns, and all parts of the workload that are not too large."""
+        """Return single columns, and all parts of the workload that are not too large."""
         return tuple(self._candidates(domain, self._find_workload(domain)))
 
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
-        """The model of what was chosen and measured, round by round, until the budget is spent."""
+        """Return the model of what was chosen and measured, round by round, until the budget is spent."""
         testing = self.split_guide(budget)
         candidates = close_downwards(domain, self._find_workload(domain))
         # It tells how many records there are, and how many values of a column stand out.
@@ -206,7 +206,7 @@ class Adaptive(Selection):
     def _find_dense(
         self, budget: RemainingBudget, fitting: Fitting, candidates: Mapping[Columns, int]
     ) -> dict[Columns, int] | None:
-        """The triples to choose from where all pairs are wanted alike and worth their noise; else None."""
+        """Return triples to choose from where all pairs are wanted alike and worth their noise; else None."""
         alike = self.workload is None or isinstance(self.workload, int)
         if not alike or self.guide is not None or max(map(len, candidates)) not in (2, 3):
             return None
@@ -253,12 +253,12 @@ class Adaptive(Selection):
 
 
 def all_subsets(columns: Columns, size: int) -> dict[Columns, int]:
-    """Every combination of `size` columns, each with weight 1."""
+    """Return every combination of `size` columns, each with weight 1."""
     return dict.fromkeys(combinations(columns, min(size, len(columns))), 1)
 
 
 def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Columns, int]:
-    """All parts of the workload's marginals, weighted by how much of the workload they share."""
+    """Return all parts of the workload's marginals, weighted by how much of the workload they share."""
     parts: dict[Columns, None] = {}
     for columns in workload:
         for size in range(1, len(columns) + 1):
@@ -271,7 +271,7 @@ def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Col
 
 
 def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | dict[str, str] | None:
-    """A number of columns, a tuple of marginals with their weights, or the column to predict."""
+    """Return a number of columns, a tuple of marginals with their weights, or the column to predict."""
     if value is None or (not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= 4):
         return value
     if isinstance(value, Mapping) and set(value) == {"target"} and isinstance(value["target"], str):
@@ -303,7 +303,7 @@ def _offer_marginals(
     sigma: float,
     model_cells: int,
 ) -> tuple[Candidate, ...]:
-    """Those of the weighted candidates that noise of `sigma` leaves worth measuring.
+    """Return those of the weighted candidates that noise of `sigma` leaves worth measuring.
 
     Of very many only a part competes at each `turn`, another one at the next. `grid` is that of the table,
     `model_cells` bounds the model that a candidate would lead to.
@@ -368,13 +368,13 @@ def _look_again(
 
 
 def _weigh_singles(domain: Domain, fitting: Fitting, *, typical: float = 1.0) -> dict[str, Fraction]:
-    """The parts of a budget that single columns get, beside a marginal of `typical` size."""
+    """Return the parts of a budget that single columns get, beside a marginal of `typical` size."""
     sizes = {name: math.sqrt(size * fitting.domain[name]) for name, size in domain.items() if size > 1}
     return {name: round_part((size / typical) ** (2 / 3)) for name, size in sizes.items()}
 
 
 def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: str) -> tuple[Ask, ...]:
-    """Requests that spend what is left on single columns."""
+    """Return requests that spend what is left on single columns."""
     parts = _weigh_singles(domain, fitting)
     share = budget.left / sum(parts.values())
     return tuple(

@@ -159,18 +159,18 @@ class AdaptiveGrid(RowOptions):
         return {"column": value["column"], "values": values}
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; what is not given is left out."""
+        """Return the recipe as a plain record; what is not given is left out."""
         record = RowOptions.to_record(self)
         return {key: value for key, value in record.items() if value is not None or key not in _LATER}
 
     @property
     def columns(self) -> Columns:
-        """Every column of an outer marginal, once."""
+        """Return every column of an outer marginal, once."""
         return tuple(dict.fromkeys(name for columns in self.outer for name in columns))
 
     @property
     def marginals(self) -> tuple[Columns, ...]:
-        """The outer marginals with all their parts, each once, from single columns upwards."""
+        """Return the outer marginals with all their parts, each once, from single columns upwards."""
         parts = {
             self._order(part)
             for columns in self.outer
@@ -181,7 +181,7 @@ class AdaptiveGrid(RowOptions):
         return tuple(sorted(parts, key=lambda part: (len(part), [place[name] for name in part])))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One cost per measurement and per choice of a norm, all known beforehand."""
+        """Return one cost per measurement and per choice of a norm, all known beforehand."""
         domain = model_domain(table, self.columns)
         self._check(table, domain, delta)
         groups = None if isinstance(self.identifiers, (bool, Mapping)) else self.identifiers
@@ -219,7 +219,7 @@ class AdaptiveGrid(RowOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The rows of a model of all measurements, for one epsilon after the other."""
+        """Return the rows of a model of all measurements, for one epsilon after the other."""
         several = len(plan.epsilons) > 1
         pools: list[Pool] = []
         for epsilon in plan.epsilons:
@@ -249,7 +249,7 @@ class AdaptiveGrid(RowOptions):
         )
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         norms = "" if self.norms is None else _NORMS
         facts = {
             "table": plan.table.name,

@@ -21,7 +21,7 @@ from sfumato.inference.models.additive import AdditiveModel, label_cells
 from sfumato.inference.models.design import code_values
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.shared.backfitting import Fitting, may_join
+from sfumato.recipes.shared.backfitting import Fitting, Task, may_join
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.evaluation import run_split, split_plan
 from sfumato.recipes.shared.model import ModelOptions, judge_target
@@ -78,7 +78,7 @@ class Additive(ModelOptions):
             raise RecipeError(f"additive: pairs must be 'auto' or a whole number from 0 to {_MOST_PAIRS}")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance: all that (epsilon, delta) admits of Gaussian privacy."""
+        """Return one allowance: all that (epsilon, delta) admits of Gaussian privacy."""
         self.refuse_budget(epsilons, delta)
         inputs = self.find_inputs(table)
         family = find_family(table, self.target, self.family)
@@ -107,7 +107,7 @@ class Additive(ModelOptions):
         return plan if self.holdout is None else split_plan(self, plan)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The model of all noisy sums, term by term, until the budget is spent."""
+        """Return the model of all noisy sums, term by term, until the budget is spent."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
         (cost,) = plan.costs
@@ -126,7 +126,7 @@ class Additive(ModelOptions):
         digits = find_digits(table, cost.mu_squared, inputs=len(inputs), family=family, target=self.target)
         responses = list_responses(table, self.target, family, counted, digits=digits.target)
         for place, response in enumerate(responses):
-            fitting = Fitting(
+            task = Task(
                 budget=budget,
                 known=(*inputs, self.target),
                 target=self.target,
@@ -138,7 +138,7 @@ class Additive(ModelOptions):
                 label="" if len(responses) == 1 else f"class {place + 1}, ",
                 progress=progress,
             )
-            fits.append((yield from fitting.run()))
+            fits.append((yield from Fitting(task).run()))
         model = AdditiveModel(
             family=family,
             sizes={name: table.column(name).size for name in inputs},
@@ -149,7 +149,7 @@ class Additive(ModelOptions):
         return _build_product(plan, model, inputs)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         inputs = self.list_inputs(plan)
         return {key: text.format(target=f"`{self.target}`", inputs=inputs) for key, text in _TEXTS.items()}
 
@@ -189,7 +189,7 @@ def _build_product(plan: Plan, model: AdditiveModel, inputs: Columns) -> Product
 
 
 def _tabulate(table: Table, model: AdditiveModel) -> pa.Table:
-    """All shapes as rows: what a value adds to the score, and the band of its noise."""
+    """Return all shapes as rows: what a value adds to the score, and the band of its noise."""
     unit = float(model.unit)
     rows: dict[str, list[Any]] = {"class": [], "column": [], "value": [], "effect": [], "low": [], "high": []}
     several = len(model.scores) > 1
@@ -216,7 +216,7 @@ def _tabulate(table: Table, model: AdditiveModel) -> pa.Table:
 
 
 def _as_input(column: Column) -> Column:
-    """The column as an input: a number with bounds only, or of a wide range, is cut into public bins."""
+    """Return column as an input: a number with bounds only, or of a wide range, is cut into public bins."""
     domain = column.domain
     if domain is None and column.bounds is not None:
         label = column.missing_label or MISSING
@@ -231,7 +231,7 @@ def _as_input(column: Column) -> Column:
 
 
 def _as_target(column: Column, family: Family) -> Column:
-    """The column as a target: without a code for missing values, whose records are left out."""
+    """Return the column as a target: without a code for missing values, whose records are left out."""
     domain = column.domain
     column = replace(column, missing_label=None)
     if family == "classification":
@@ -251,7 +251,7 @@ def _as_target(column: Column, family: Family) -> Column:
 
 
 def _cut(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-    """Edges from low to high: evenly spaced ones, and such as grow by steps from zero."""
+    """Return edges from low to high: evenly spaced ones, and such as grow by steps from zero."""
     width = high - low
     edges = {low + width * step / _STEPS for step in range(_STEPS + 1)}
     top = math.ceil(math.log10(float(max(abs(low), abs(high)))))

@@ -84,7 +84,7 @@ class Options:
     table: str
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record that reads back as the same recipe."""
+        """Return the recipe as a plain record that reads back as the same recipe."""
         keys = self.record_keys or tuple(each.name for each in fields(self))
         return {"recipe": self.kind, **{key: to_plain(getattr(self, key)) for key in keys}}
 
@@ -99,27 +99,27 @@ class Recipe(Protocol):
 
     @property
     def kind(self) -> str:
-        """The recipe's name in a recipe file."""
+        """Return the recipe's name in a recipe file."""
 
     @property
     def table(self) -> str:
-        """The table it is about."""
+        """Return the table it is about."""
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record that reads back as the same recipe."""
+        """Return the recipe as a plain record that reads back as the same recipe."""
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """What will be asked of `table`, from public facts alone."""
+        """Return what will be asked of `table`, from public facts alone."""
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The product: a pure function of public facts and of the answers to what it asks on the way.
+        """Return the product: a pure function of public facts and of the answers to what it asks on the way.
 
         Every batch of questions it yields is answered by a tuple in the same order: a Measurement for
         a Request, a Chosen for a choice. Names are unique within a run.
         """
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up: idea, preprocessing, privatisation, postprocessing."""
+        """Return paragraphs of the privacy write-up: idea, preprocessing, privatisation, postprocessing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
-        """Every combination of columns that is counted, once."""
+        """Return every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
         dense = (request for request in self.requests if request.counted.tally == "cells")
@@ -158,28 +158,28 @@ class Plan:
 
     @property
     def occupied(self) -> tuple[tuple[str, ...], ...]:
-        """Every combination of columns that is counted where records are, once."""
+        """Return every combination of columns that is counted where records are, once."""
         return tuple(dict.fromkeys(each.columns for each in self.requests if each.threshold is not None))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that may be asked for, once."""
+        """Return every column that may be asked for, once."""
         asked = (*self.marginals, *self.clipped, *(request.columns for request in self.requests))
         return tuple(dict.fromkeys(name for columns in asked for name in columns))
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """What is charged up front, or at most: the allowance, or the cost of every request."""
+        """Return what is charged up front, or at most: the allowance, or the cost of every request."""
         if self.allowance is not None:
             return self.allowance
         return tuple(ask_cost(self.table, request) for request in self.requests)
 
     def charged(self, asks: Iterable[Ask]) -> tuple[Cost, ...]:
-        """What is charged once `asks` are all that was asked."""
+        """Return what is charged once `asks` are all that was asked."""
         return tuple(ask_cost(self.table, ask) for ask in asks) if self.stepwise else self.costs
 
     def step_record(self, asks: tuple[Ask, ...]) -> dict[str, Any]:
-        """One batch of a stepwise plan as a plain record: what is asked, and of what table.
+        """Return one batch of a stepwise plan as a plain record: what is asked, and of what table.
 
         The options of the recipe are no part of it: whoever asks the same again, on the way to something
         more exact, finds the answer.
@@ -207,7 +207,7 @@ class Plan:
         }
 
     def to_record(self) -> dict[str, Any]:
-        """The plan as a plain record; what may be counted follows from recipe and table."""
+        """Return the plan as a plain record; what may be counted follows from recipe and table."""
         record = {
             "recipe": self.recipe.to_record(),
             "table": {self.table.name: table_spec(self.table, self.columns)},
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the plan's record: equal plans have equal digests."""
+        """Return the SHA-256 of the plan's record: equal plans have equal digests."""
         return digest(self.to_record())
 
     @property
@@ -237,7 +237,7 @@ class Plan:
 def follow_recipe(
     plan: Plan, *, answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]], progress: Callable[[str], None]
 ) -> tuple[tuple[Answer, ...], Product]:
-    """All answers that the recipe of `plan` asked for, and what it made of them.
+    """Return all answers that the recipe of `plan` asked for, and what it made of them.
 
     Privacy: no batch reaches `answer` unless all that was asked so far is what the plan allows and
     costs no more than the plan charges.
@@ -309,7 +309,7 @@ class _Asked:
 
 
 def _columns_of(ask: Ask) -> tuple[str, ...]:
-    """The columns that the answer to a request, or to a choice that is no marginal's, depends on."""
+    """Return the columns that the answer to a request, or to a choice that is no marginal's, depends on."""
     if isinstance(ask, Request) and isinstance(ask.counted, Residuals):
         return ask.counted.known
     return () if isinstance(ask, Choice) else ask.columns
@@ -335,7 +335,7 @@ def refuse_no_delta(kind: str, delta: Fraction) -> None:
 
 
 def parse_epsilons(value: object) -> tuple[Fraction, ...]:
-    """The epsilons that `value`, one number or a list, stands for.
+    """Return the epsilons that `value`, one number or a list, stands for.
 
     >>> parse_epsilons([1, 0.5])
     (Fraction(1, 1), Fraction(1, 2))
@@ -350,14 +350,14 @@ def parse_epsilons(value: object) -> tuple[Fraction, ...]:
 
 
 def is_column_list(value: object) -> TypeGuard[Sequence[str]]:
-    """Whether `value` is a list of names, not empty and none twice."""
+    """Return whether `value` is a list of names, not empty and none twice."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         return False
     return 0 < len(value) == len(set(value))
 
 
 def label_epsilon(plan_epsilons: tuple[Fraction, ...], epsilon: Fraction) -> str:
-    """How the names of questions begin that are asked for one of several epsilons."""
+    """Return how the names of questions begin that are asked for one of several epsilons."""
     return f"epsilon {format_exact(epsilon)}, " if len(plan_epsilons) > 1 else ""
 
 
@@ -372,7 +372,7 @@ def stack_epsilons(epsilons: tuple[Fraction, ...], tables: Sequence[pa.Table]) -
 
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """One array per released column, with a label for every cell in row-major order."""
+    """Return one array per released column, with a label for every cell in row-major order."""
     sizes = [table.column(name).size for name in names]
     columns: dict[str, pa.Array] = {}
     for index, name in enumerate(names):
@@ -384,7 +384,7 @@ def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
 
 
 def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
-    """The names under which the columns are released."""
+    """Return the names under which the columns are released."""
     columns = [table.column(name) for name in names]
     return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
 
@@ -399,7 +399,7 @@ def refuse_clash(kind: str, names: list[str]) -> None:
 
 
 def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
-    """The released columns that `column` becomes, each with a label for every code."""
+    """Return the released columns that `column` becomes, each with a label for every code."""
     if isinstance(column.domain, Tuples) and _is_parted(column):
         parts = zip(*column.domain.values, strict=True)
         return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
@@ -407,7 +407,7 @@ def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
-    """An option as certificates state it."""
+    """Return an option as certificates state it."""
     if isinstance(value, Fraction):
         return format_exact(value)
     if isinstance(value, Mapping):
@@ -416,5 +416,5 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
 
 
 def _is_parted(column: Column) -> bool:
-    """Whether a combination is released as the columns it is made of."""
+    """Return whether a combination is released as the columns it is made of."""
     return isinstance(column.domain, Tuples) and column.outside != "other"

@@ -58,7 +58,7 @@ class CappedCounts(CountOptions):
             raise RecipeError("capped-counts: share is a part of epsilon, below 1")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All of every epsilon, charged before the first question."""
+        """Return all of every epsilon, charged before the first question."""
         by = tuple(self.by)
         self.check_names(table)
         if table.cells(by) > _MOST_CAPPED_CELLS:
@@ -82,7 +82,7 @@ class CappedCounts(CountOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every cell with its count, for every epsilon."""
+        """Return every cell with its count, for every epsilon."""
         released, facts = [], []
         for epsilon in plan.epsilons:
             label = label_epsilon(plan.epsilons, epsilon)
@@ -101,7 +101,7 @@ class CappedCounts(CountOptions):
         return Product(table=self.tabulate(plan, released), varied=("count",), facts={"bounds": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         most = plan.table.unit.max_records
         facts = {
             "table": plan.table.name,
@@ -115,7 +115,7 @@ class CappedCounts(CountOptions):
         return {key: text.format(**facts) for key, text in _CAPPED_COUNTS.items()}
 
     def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
-        """The cost of the first questions, and the most that counts cost under any bound."""
+        """Return the cost of the first questions, and the most that counts cost under any bound."""
         first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
         counts = (
             ask_cost(table, self._counts(table, epsilon, "", bound=cap))
@@ -124,13 +124,13 @@ class CappedCounts(CountOptions):
         return (*first, max(counts, key=lambda cost: cost.rho))
 
     def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
-        """The choice of the bound, and the number of records."""
+        """Return the choice of the bound, and the number of records."""
         caps = list_caps(table.unit.max_records)
         scales = [self._counts(table, epsilon, label, bound=cap).scale / table.grid for cap in caps]
         return ask_bound(table, tuple(self.by), caps, scales, epsilon=epsilon * self.share, label=label)
 
     def _counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> Request:
-        """The request for counts under `bound`, for what is left of epsilon."""
+        """Return the request for counts under `bound`, for what is left of epsilon."""
         probe = Request(
             name=f"{label}counts of at most {bound} records",
             counted=CappedMarginal(tuple(self.by), bound),
@@ -141,7 +141,7 @@ class CappedCounts(CountOptions):
 
 
 def list_caps(most: int) -> tuple[int, ...]:
-    """The bounds that may be chosen: all up to `most`, or steps of about an eighth where that is many.
+    """Return the bounds that may be chosen: all up to `most`, or steps of about an eighth where that is many.
 
     >>> list_caps(4)
     (1, 2, 3, 4)
@@ -156,7 +156,7 @@ def list_caps(most: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def sum_all(cells: int) -> Queries:
-    """The sum of all cells, as one query."""
+    """Return the sum of all cells, as one query."""
     ones = np.ones(cells, np.int32)
     return Queries(cells=cells, grid=1, starts=np.array([0, cells]), members=np.arange(cells), weights=ones)
 

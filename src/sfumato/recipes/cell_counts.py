@@ -50,14 +50,14 @@ class CellCounts(CountOptions):
         self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; a threshold of 0 is left out."""
+        """Return the recipe as a plain record; a threshold of 0 is left out."""
         record = Options.to_record(self)
         if not self.threshold:
             del record["threshold"]
         return record
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request per epsilon, all for the same marginal."""
+        """Return one request per epsilon, all for the same marginal."""
         by = tuple(self.by)
         table.cells(by)
         self.check_names(table)
@@ -89,7 +89,7 @@ class CellCounts(CountOptions):
         return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         facts = {
             "table": plan.table.name,
             "cells": plan.table.cells(tuple(self.by)),

@@ -78,7 +78,7 @@ class Clusters(Options):
         self._keep(columns=tuple(self.columns), clusters=most)
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
         if len(epsilons) != 1:
             raise RecipeError("clusters: one epsilon; make one release for each")
         refuse_no_delta(self.kind, delta)
@@ -98,7 +98,7 @@ class Clusters(Options):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The centres: from sums around many places, then from new sums around what was found there."""
+        """Return centres: from sums around many places, then from new sums around what was found there."""
         table = plan.table
         (allowed,) = plan.costs
         assert allowed.mu_squared is not None
@@ -123,7 +123,7 @@ class Clusters(Options):
         return self._finish(plan, found, sigma=sigma, total=total)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         columns = ", ".join(f"`{name}`" for name in self.columns)
         facts = {"table": plan.table.name, "columns": columns, "most": self.clusters}
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
@@ -131,7 +131,7 @@ class Clusters(Options):
     def _ask(
         self, table: Table, centres: NDArray[np.float64] | None = None, *, squared: bool = False
     ) -> Moments:
-        """The number of records and the sums of their features, or of squares, by the nearest centre."""
+        """Return number of records and the sums of their features, or of squares, by the nearest centre."""
         scores = [self._scale(table, name) for name in self.columns]
         if squared:
             scores = [each**2 // SCORE_GRID for each in scores]
@@ -217,7 +217,7 @@ def _term(table: Table, name: str) -> Term:
 
 
 def _read(answer: object) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """The counts and the sums of all groups, in records, and the deviation of their noise."""
+    """Return the counts and the sums of all groups, in records, and the deviation of their noise."""
     assert isinstance(answer, Measurement)
     question = answer.request.counted
     assert isinstance(question, Moments)

@@ -106,12 +106,12 @@ class FieldGroups(RowOptions):
             raise RecipeError(f"field-groups: rows must be at most {_MOST_ROWS:,}")
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; what is not given is left out."""
+        """Return the recipe as a plain record; what is not given is left out."""
         record = RowOptions.to_record(self)
         return {key: value for key, value in record.items() if value is not None or key == "types"}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request per group and epsilon."""
+        """Return one request per group and epsilon."""
         groups = self._find_groups(table)
         columns = tuple(name for group in groups for name in group)
         refuse_clash(self.kind, ["epsilon", *released_names(table, columns)])
@@ -130,7 +130,7 @@ class FieldGroups(RowOptions):
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Rows for every epsilon, each drawn from the bins that passed the cut, group by group."""
+        """Return rows for every epsilon, each drawn from the bins that passed the cut, group by group."""
         answers = yield plan.requests
         count = len(plan.requests) // len(plan.epsilons)
         tables, facts = [], []
@@ -142,7 +142,7 @@ class FieldGroups(RowOptions):
         return Product(table=stack_epsilons(plan.epsilons, tables), facts={"groups": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         groups = self._find_groups(plan.table)
         columns = tuple(name for group in groups for name in group)
         several = [", ".join(group) for group in groups if len(group) > 1]
@@ -166,13 +166,13 @@ class FieldGroups(RowOptions):
         return {key: text.format(**facts) for key, text in _TEXTS.items()}
 
     def _find_columns(self, table: Table) -> Columns:
-        """The columns of the rows, in their order."""
+        """Return the columns of the rows, in their order."""
         if self.columns is not None:
             return tuple(self.columns)
         return tuple(name for name, column in table.columns.items() if column.domain is not None)
 
     def _find_groups(self, table: Table) -> tuple[Columns, ...]:
-        """The groups that are stated, then every other column by itself."""
+        """Return the groups that are stated, then every other column by itself."""
         names = self._find_columns(table)
         stated = {name for group in self.groups for name in group}
         unknown = sorted(stated - set(names))
@@ -195,7 +195,7 @@ class FieldGroups(RowOptions):
     def _choose_noise(
         self, table: Table, groups: tuple[Columns, ...], epsilon: Fraction, delta: Fraction, label: str
     ) -> list[Request]:
-        """The requests of all groups for one epsilon, with the noise that is stated or is less."""
+        """Return the requests of all groups for one epsilon, with the noise that is stated or is less."""
         weights = [*(self.weights or ())]
         weights += [Fraction(1)] * (len(groups) - len(weights))
         shares = [weight / sum(weights) for weight in weights]
@@ -222,7 +222,7 @@ class FieldGroups(RowOptions):
         return min(gaussian, ask(squared=None), key=lambda each: sum(one.standard_deviation for one in each))
 
     def _gaussian_request(self, table: Table, group: Columns, squared: Fraction, *, name: str) -> Request:
-        """The request whose squared Gaussian privacy is at most `squared`."""
+        """Return the request whose squared Gaussian privacy is at most `squared`."""
         probe = Request(name=name, counted=Marginal(group), noise="gaussian", scale=Fraction(1))
         variance = request_sensitivity(table, probe) ** 2 / squared + SMOOTHING
         return replace(probe, scale=round_up(sqrt_up(variance), places=6))
@@ -241,7 +241,7 @@ class FieldGroups(RowOptions):
         return sparse
 
     def _threshold(self, table: Table, request: Request) -> int:
-        """The least noisy value that is kept, in units of 1 / grid."""
+        """Return the least noisy value that is kept, in units of 1 / grid."""
         bins = Fraction(round(math.log10(table.cells(request.columns)) * 10**6), 10**6)
         if request.noise == "gaussian":
             # As likely to be reached by an empty bin as the cut of Laplace noise.
@@ -289,7 +289,7 @@ class FieldGroups(RowOptions):
     def _cut(
         self, table: Table, measurement: Measurement
     ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-        """The bins of a group, None for all, and their counts after cut and rounding."""
+        """Return the bins of a group, None for all, and their counts after cut and rounding."""
         least = measurement.request.threshold or self._threshold(table, measurement.request)
         return measurement.cells, finish_counts(
             measurement.noisy_values, threshold=Fraction(least), deviation=1.0, grid=measurement.grid
@@ -322,7 +322,7 @@ def _draw_group(
 
 
 def _name_groups(groups: tuple[Columns, ...]) -> list[str]:
-    """A name of its own for every group, whatever its columns are called."""
+    """Return a name of its own for every group, whatever its columns are called."""
     names = [" x ".join(group) for group in groups]
     return [
         name if names.count(name) == 1 else f"group {number}: {name}"
@@ -344,7 +344,7 @@ def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
 
 
 def _estimate_total(measurements: list[Measurement]) -> float:
-    """The number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
+    """Return number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
 
     Where no histogram was released whole, the largest sum of what passed.
     """

@@ -97,12 +97,12 @@ class Hierarchy(Options):
         )
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; what is not given is left out."""
+        """Return the recipe as a plain record; what is not given is left out."""
         record = Options.to_record(self)
         return {key: value for key, value in record.items() if value is not None}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request per level that is not known."""
+        """Return one request per level that is not known."""
         if len(epsilons) != 1:
             raise RecipeError("hierarchy: levels are divided one epsilon; make one release for each")
         if self.noise == "gaussian" and delta == 0:
@@ -124,7 +124,7 @@ class Hierarchy(Options):
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every level with whole counts that add up, and with intervals."""
+        """Return every level with whole counts that add up, and with intervals."""
         answers = yield plan.requests
         shape = _Shape.of(self, plan.table)
         noisy: dict[str, tuple[NDArray[np.float64], float]] = {}
@@ -160,7 +160,7 @@ class Hierarchy(Options):
         return Product(table=released, varied=("count", "low_95", "high_95"), facts={"levels": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         shape = _Shape.of(self, plan.table)
         known = [f"`{name}`" for name in shape.names if name in shape.known]
         facts = {
@@ -239,11 +239,11 @@ class _Shape:
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The levels that are not known."""
+        """Return the levels that are not known."""
         return tuple(name for name in self.names if name not in self.known)
 
     def size(self, name: str) -> int:
-        """The number of nodes of a level."""
+        """Return the number of nodes of a level."""
         node, crossed = self.columns[name]
         return self._nodes(node) * math.prod(self.sizes[each] for each in crossed)
 
@@ -253,13 +253,13 @@ class _Shape:
         return self.leaves if node == self.recipe.column else len(self.tree.labels[self._depth(node)])
 
     def _depth(self, node: str | None) -> int:
-        """How far down a column of the tree is; -1 for none."""
+        """Return how far down a column of the tree is; -1 for none."""
         if node is None:
             return -1
         return (*self.tree.names, self.recipe.column).index(node)
 
     def _above(self, node: str | None) -> NDArray[np.int64]:
-        """For every leaf, its place among the nodes of a column of the tree."""
+        """Return for every leaf, its place among the nodes of a column of the tree."""
         if node is None:
             return np.zeros(self.leaves, np.int64)
         depth = self._depth(node)
@@ -280,7 +280,7 @@ class _Shape:
             )
 
     def parents(self, place: int) -> NDArray[np.int64] | None:
-        """For every node of a level, its parent in the level above; None for the first level."""
+        """Return for every node of a level, its parent in the level above; None for the first level."""
         if place == 0:
             return None
         (node, crossed), (finer, more) = (self.columns[self.names[each]] for each in (place - 1, place))
@@ -293,7 +293,7 @@ class _Shape:
         return found
 
     def queries(self, name: str) -> Queries | None:
-        """The sums of cells that are the nodes of a level; None for the finest."""
+        """Return the sums of cells that are the nodes of a level; None for the finest."""
         node, crossed = self.columns[name]
         if name == self.names[-1]:
             return None
@@ -310,7 +310,7 @@ class _Shape:
     def list_requests(
         self, table: Table, noise: Kind, epsilon: Fraction, delta: Fraction
     ) -> tuple[Request, ...]:
-        """One request for every level that is measured, each with its share of the budget."""
+        """Return one request for every level that is measured, each with its share of the budget."""
         columns = (self.recipe.column, *self.recipe.by)
         probe = Request(name="level", counted=Marginal(columns), noise=noise, scale=Fraction(1))
         sensitivity = request_sensitivity(table, probe)
@@ -334,7 +334,7 @@ class _Shape:
         )
 
     def _shares(self, noise: Kind) -> dict[str, Fraction]:
-        """The share of the budget that each measured level has: of epsilon, or of the square of mu."""
+        """Return the share of the budget that each measured level has: of epsilon, or of the square of mu."""
         recipe, measured = self.recipe, self.measured
         if not measured:
             raise RecipeError("hierarchy: all levels are known, so there is nothing to measure")
@@ -355,7 +355,7 @@ class _Shape:
         return {name: amount / total for name, amount in amounts.items()}
 
     def _read_known(self, table: Table) -> dict[str, NDArray[np.int64]]:
-        """The counts of the levels that are known, node by node, which must add up among each other."""
+        """Return counts of the levels that are known, node by node, which must add up among each other."""
         known: dict[str, NDArray[np.int64]] = {}
         for name, given in (self.recipe.known or {}).items():
             if name not in self.names:
@@ -371,7 +371,7 @@ class _Shape:
         return known
 
     def _adds_up(self, place: int, known: Mapping[str, NDArray[np.int64]]) -> bool:
-        """Whether the known counts of a level add up to those of the next known level above it."""
+        """Return whether the known counts of a level add up to those of the next known level above it."""
         counts = known[self.names[place]]
         while place > 0:
             parents = self.parents(place)
@@ -383,7 +383,7 @@ class _Shape:
         return True
 
     def _match(self, name: str, rows: list[list[Any]], table: Table) -> NDArray[np.int64]:
-        """The known counts of a level in the order of its nodes; every node must be listed once."""
+        """Return the known counts of a level in the order of its nodes; every node must be listed once."""
         keys = self._labels(name, table)
         found: dict[tuple[str, ...], int] = {}
         for row in rows:
@@ -400,7 +400,7 @@ class _Shape:
         return np.array([found[key] for key in keys], np.int64)
 
     def _labels(self, name: str, table: Table) -> list[tuple[str, ...]]:
-        """The labels of every node of a level, one for the tree and one for each crossed column."""
+        """Return the labels of every node of a level, one for the tree and one for each crossed column."""
         node, crossed = self.columns[name]
         found: list[tuple[str, ...]] = [()]
         if node is not None:
@@ -417,7 +417,7 @@ class _Shape:
         return found
 
     def tabulate(self, table: Table, name: str, found: Fitted, *, reach: float) -> pa.Table:
-        """One level as rows: what its nodes are, their counts and their intervals."""
+        """Return one level as rows: what its nodes are, their counts and their intervals."""
         node, crossed = self.columns[name]
         size = self.size(name)
         inner = math.prod(self.sizes[each] for each in crossed)
@@ -456,7 +456,7 @@ _SLACK = 1e-6
 
 
 def _label(codes: NDArray[np.int64] | None, labels: tuple[Label, ...], size: int) -> pa.Array:
-    """The labels behind codes, or as many nulls where a level does not tell the column."""
+    """Return the labels behind codes, or as many nulls where a level does not tell the column."""
     if codes is not None:
         return label_array(codes.astype(np.int32), labels)
     return pa.nulls(size, label_array(np.zeros(0, np.int32), labels).type)
@@ -467,7 +467,7 @@ def _request_name(name: str) -> str:
 
 
 def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """What a level is made of: a column of the tree, if any, and columns of `by` in their order."""
+    """Return what a level is made of: a column of the tree, if any, and columns of `by` in their order."""
     if name == TOTAL:
         return None, ()
     parts = name.split(_TIMES)
@@ -483,7 +483,7 @@ def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple
 
 
 def _read_tree(tree: Any, leaf: Column) -> _Tree:  # noqa: ANN401 - rows that a person wrote
-    """The tree over the values of `leaf`, every one of which must be in it."""
+    """Return the tree over the values of `leaf`, every one of which must be in it."""
     rows = tree["rows"] if isinstance(tree, Mapping) else tree
     if rows is None:
         return _Tree(names=(), places=(), labels=())

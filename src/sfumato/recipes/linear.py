@@ -94,7 +94,7 @@ class Regression(ModelOptions):
             self._keep(within=f"{self.measure} {format_exact(read_within(self))}")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
         self.refuse_budget(epsilons, delta)
         columns = (*self.find_inputs(table), self.target)
         table = bound_columns(table, columns)
@@ -116,7 +116,7 @@ class Regression(ModelOptions):
         return plan if self.holdout is None else split_plan(self, plan)
 
     def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
-        """The features of the inputs, and the first question about them and the target."""
+        """Return the features of the inputs, and the first question about them and the target."""
         raise NotImplementedError
 
     def forecast(self, plan: Plan) -> str | None:
@@ -132,11 +132,11 @@ class Regression(ModelOptions):
         )
 
     def list_needed(self, plan: Plan, design: Design) -> Floats:
-        """The number of records that each coefficient needs, the constant first."""
+        """Return the number of records that each coefficient needs, the constant first."""
         raise NotImplementedError
 
     def describe_common(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that both have."""
+        """Return the paragraphs of the privacy write-up that both have."""
         inputs = self.list_inputs(plan)
         return {
             "idea": (
@@ -164,14 +164,14 @@ class Linear(Regression):
     measure: ClassVar[str] = "R2"
 
     def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
-        """All products of inputs and target."""
+        """Return all products of inputs and target."""
         design = build_design(table, columns[:-1], categorical=self.categorical, grid=SCORE_GRID)
         term, scores = _read_target(table, self.target)
         del term
         return design, Moments(columns=columns, scores=(*design.scores, scores))
 
     def list_needed(self, plan: Plan, design: Design) -> Floats:
-        """The number of records that each coefficient needs, the constant first."""
+        """Return the number of records that each coefficient needs, the constant first."""
         _, question = self.build_question(plan.table, plan.columns)
         (allowed,) = plan.costs
         assert allowed.mu_squared is not None
@@ -180,7 +180,7 @@ class Linear(Regression):
         return list_needed(average_products(design, grid=SCORE_GRID), sigma)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The coefficients, from noisy moments and then noisy squares of residuals."""
+        """Return the coefficients, from noisy moments and then noisy squares of residuals."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
         table, columns = plan.table, plan.columns
@@ -216,7 +216,7 @@ class Linear(Regression):
         return _finish_linear(self, plan, design, target, moments, solution, spent)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         return {
             **self.describe_common(plan),
             "privatisation": (
@@ -241,12 +241,12 @@ class Reached:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the goal is reached."""
+        """Return whether the goal is reached."""
         return self.loss <= self.target
 
 
 def read_within(recipe: Regression) -> Fraction:
-    """The accuracy that the noise may cost."""
+    """Return the accuracy that the noise may cost."""
     words = recipe.within.split() if isinstance(recipe.within, str) else []
     if len(words) == 2 and words[0].upper() == recipe.measure:
         share = Fraction(parse_exact(words[1], name="within"))
@@ -259,13 +259,13 @@ def read_within(recipe: Regression) -> Fraction:
 
 
 def _round_up(records: float) -> str:
-    """A number of records, with the two digits that a forecast has."""
+    """Return a number of records, with the two digits that a forecast has."""
     size = 10 ** max(math.floor(math.log10(max(records, 1))) - 1, 0)
     return f"{math.ceil(records / size) * size:,}"
 
 
 def list_levels(recipe: Regression, most: Fraction) -> list[Fraction]:
-    """What every level of mu^2 to measure up to costs beyond the one before.
+    """Return what every level of mu^2 to measure up to costs beyond the one before.
 
     Without `within` there is one. Else they grow by a quarter, from a start that is the same for all, so
     that whoever wants to be more exact later pays for the difference.
@@ -280,7 +280,7 @@ def list_levels(recipe: Regression, most: Fraction) -> list[Fraction]:
 
 
 def describe_spent(plan: Plan, mu_squared: Fraction, reached: Reached | None) -> dict[str, Any]:
-    """What a model.json says of a search for the least epsilon; nothing if there was none."""
+    """Return what a model.json says of a search for the least epsilon; nothing if there was none."""
     if reached is None:
         return {}
     spent = min(Fraction(mu_to_epsilon(math.sqrt(mu_squared), plan.delta)), plan.epsilons[0])
@@ -297,7 +297,7 @@ def describe_spent(plan: Plan, mu_squared: Fraction, reached: Reached | None) ->
 
 
 def read_moments(answer: object, *, unit: float = 1.0) -> NoisyMoments:
-    """A measurement of products as a matrix, in records times `unit`."""
+    """Return a measurement of products as a matrix, in records times `unit`."""
     assert isinstance(answer, Measurement)
     question = answer.request.counted
     assert isinstance(question, Moments)
@@ -334,7 +334,7 @@ def _ask_squares(
     *,
     clip: float,
 ) -> tuple[Moments, float]:
-    """The question for products times squared residuals up to `clip`, and the unit of its answers."""
+    """Return the question for products times squared residuals up to `clip`, and the unit of its answers."""
     clip = max(math.ceil(clip / _STEP), 1) * _STEP
     offsets = [-each for each in link_offsets(design, settle(solution.coefficients))]
     offsets.append(target[:, 0] * (LINK_GRID // SCORE_GRID))
@@ -355,7 +355,7 @@ def _ask_squares(
 
 
 def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
-    """The target as a number between its bounds."""
+    """Return the target as a number between its bounds."""
     column = table.column(name)
     values = number_values(column)
     if values is None:
@@ -374,7 +374,7 @@ def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
 
 
 def original_units(design: Design, target: Term | None) -> NDArray[np.float64]:
-    """The matrix that turns coefficients of scaled inputs into those of inputs as they are.
+    """Return the matrix that turns coefficients of scaled inputs into those of inputs as they are.
 
     Of a linear model the target is scaled back, too; its middle is not added to the constant yet.
     """
@@ -391,7 +391,7 @@ def original_units(design: Design, target: Term | None) -> NDArray[np.float64]:
 def list_coefficients(
     design: Design, solution: Solution, target: Term | None
 ) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """The coefficients with their errors and intervals: as a table, and as plain records."""
+    """Return the coefficients with their errors and intervals: as a table, and as plain records."""
     transform = original_units(design, target)
     estimates = transform @ solution.coefficients
     if target is not None:
@@ -426,7 +426,7 @@ def list_coefficients(
 
 
 def note_hidden(records: list[dict[str, Any]]) -> dict[str, str]:
-    """What a certificate says of a model in which no coefficient is identified."""
+    """Return what a certificate says of a model in which no coefficient is identified."""
     if any(each["identified"] for each in records):
         return {}
     return {
@@ -438,7 +438,7 @@ def note_hidden(records: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def round_number(number: float) -> float:
-    """`number` with as many digits as are released; zero has no sign."""
+    """Return `number` with as many digits as are released; zero has no sign."""
     return float(f"{number:.{_DIGITS - 1}e}") + 0.0
 
 

@@ -85,14 +85,14 @@ class Logistic(Regression):
     positive: Any = None
 
     def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
-        """The slope at the start."""
+        """Return the slope at the start."""
         self.find_positive(table)
         design = build_design(table, columns[:-1], categorical=self.categorical, grid=SCORE_GRID)
         slope, _, _ = self._ask(table, columns, design, np.zeros(1 + len(design.terms)))
         return design, slope
 
     def find_positive(self, table: Table) -> int:
-        """The code of the positive label."""
+        """Return the code of the positive label."""
         labels = table.column(self.target).labels
         if self.positive is None:
             if len(labels) != 2:
@@ -107,7 +107,7 @@ class Logistic(Regression):
         return found[0]
 
     def list_needed(self, plan: Plan, design: Design) -> Floats:
-        """The number of records that each coefficient needs, the constant first."""
+        """Return the number of records that each coefficient needs, the constant first."""
         table, start = plan.table, np.zeros(1 + len(design.terms))
         slope, curvature, _ = self._ask(table, plan.columns, design, start)
         (allowed,) = plan.costs
@@ -123,7 +123,7 @@ class Logistic(Regression):
         return list_needed_logistic(average_products(design, grid=SCORE_GRID), slopes, curvatures)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The coefficients that noisy Newton steps arrive at."""
+        """Return the coefficients that noisy Newton steps arrive at."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
         table, columns = plan.table, plan.columns
@@ -193,7 +193,7 @@ class Logistic(Regression):
         return Product(table=rows, files={"model.json": pack_model(model)}, facts=facts)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         return {
             **self.describe_common(plan),
             "privatisation": (
@@ -210,7 +210,7 @@ class Logistic(Regression):
         }
 
     def _list_budgets(self, most: Fraction) -> list[Fraction]:
-        """The mu^2 of every step; of a search, of at most so many."""
+        """Return the mu^2 of every step; of a search, of at most so many."""
         if self.within is not None:
             return list_levels(self, most * (1 - _SQUARES_SEARCHED))
         shares = [_GROWTH**place for place in range(_STEPS)]
@@ -250,7 +250,7 @@ class Logistic(Regression):
     def _ask(
         self, table: Table, columns: tuple[str, ...], design: Design, coefficients: Floats
     ) -> tuple[Moments, Moments, Moments]:
-        """The questions for slope, curvature and squared residuals at `coefficients`."""
+        """Return the questions for slope, curvature and squared residuals at `coefficients`."""
         size = table.column(self.target).size
         branches = np.zeros(size, np.int64)
         branches[self.find_positive(table)] = 1
@@ -279,7 +279,7 @@ def _whole(weights: Floats) -> NDArray[np.int64]:
 
 
 def _reach(design: Design, move: Floats) -> float:
-    """The most that `move` changes the predictor of any record."""
+    """Return the most that `move` changes the predictor of any record."""
     total, first = abs(float(move[0])), 1
     for scores in design.scores:
         last = first + scores.shape[1]
@@ -289,7 +289,7 @@ def _reach(design: Design, move: Floats) -> float:
 
 
 def _share(slope: float, records: float, start: Step) -> float | None:
-    """The share of positive records, None if there may be none at all."""
+    """Return the share of positive records, None if there may be none at all."""
     if records <= 4 * 4 * start.curvature.sigma:
         return None
     return round_number(min(max((slope + records / 2) / records, 0.0), 1.0))

@@ -123,7 +123,7 @@ class Map(CountOptions):
             raise RecipeError("map: share is a part of epsilon, below 1")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All of every epsilon, charged before the first question."""
+        """Return all of every epsilon, charged before the first question."""
         by = tuple(self.by)
         refuse_clash(self.kind, ["epsilon", "count", "expected", *released_names(table, by)])
         cells = table.cells(by)
@@ -154,7 +154,7 @@ class Map(CountOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every cell with its count, for every epsilon."""
+        """Return every cell with its count, for every epsilon."""
         table = plan.table
         guide = None if self.public is None else _unpack_guide(self.public, table.cells(tuple(self.by)))
         shape = self._shape(table)
@@ -196,7 +196,7 @@ class Map(CountOptions):
         )
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         table, most = plan.table, plan.table.unit.max_records
         guide = ""
         if self.public is not None:
@@ -218,18 +218,18 @@ class Map(CountOptions):
         return {key: text.format(**facts) for key, text in texts.items()}
 
     def _shape(self, table: Table) -> tuple[int, int, int]:
-        """How many places, periods and kinds there are."""
+        """Return how many places, periods and kinds there are."""
         *places, period, kind = self.by
         sizes = tuple(table.cells(names) for names in (tuple(places), (period,), (kind,)))
         return sizes[0], sizes[1], sizes[2]
 
     def _columns(self, level: tuple[int, ...]) -> tuple[str, ...]:
-        """The columns of a level of the map."""
+        """Return the columns of a level of the map."""
         groups = (tuple(self.by[:-2]), (self.by[-2],), (self.by[-1],))
         return tuple(name for axis in level for name in groups[axis])
 
     def _split(self, table: Table, epsilon: Fraction) -> dict[tuple[int, ...], Fraction]:
-        """The part of what is left of epsilon that each level gets, from public facts.
+        """Return the part of what is left of epsilon that each level gets, from public facts.
 
         Cells get as much as noise under a bound of one record leaves to be seen of one: 1 / (1 + its
         variance). Of the rest a level gets a part in proportion to the root of its cells, which makes the sum
@@ -247,11 +247,11 @@ class Map(CountOptions):
         return {level: Fraction(part, _SHARES) for level, part in parts.items()}
 
     def _left(self, table: Table, epsilon: Fraction) -> Fraction:
-        """What is left of epsilon for the levels."""
+        """Return what is left of epsilon for the levels."""
         return epsilon if table.unit.max_records == 1 else epsilon * (1 - self.share)
 
     def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
-        """The cost of the first questions, and the most that the levels cost under any bound."""
+        """Return the cost of the first questions, and the most that the levels cost under any bound."""
         if table.unit.max_records == 1:
             return tuple(ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=1))
         first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
@@ -262,7 +262,7 @@ class Map(CountOptions):
         return (*first, *(max(costs, key=lambda cost: cost.rho) for costs in zip(*under, strict=True)))
 
     def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
-        """The choice of the bound, and the number of records."""
+        """Return the choice of the bound, and the number of records."""
         caps = list_caps(table.unit.max_records)
         left = self._left(table, epsilon)
         asks = (self._ask(table, CELLS, "", bound=cap, epsilon=left) for cap in caps)
@@ -270,7 +270,7 @@ class Map(CountOptions):
         return ask_bound(table, tuple(self.by), caps, noises, epsilon=epsilon * self.share, label=label)
 
     def _levels(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
-        """The requests for the counts of all levels under `bound`, for what is left of epsilon."""
+        """Return the requests for the counts of all levels under `bound`, for what is left of epsilon."""
         left = self._left(table, epsilon)
         split = self._split(table, epsilon)
         return tuple(
@@ -280,7 +280,7 @@ class Map(CountOptions):
     def _ask(
         self, table: Table, level: tuple[int, ...], label: str, *, bound: int, epsilon: Fraction
     ) -> Request:
-        """The request for the counts of a level, with the noise that `epsilon` asks for."""
+        """Return the request for the counts of a level, with the noise that `epsilon` asks for."""
         by = tuple(self.by)
         sums = None if level == CELLS else _sum_cells(self._shape(table), level)
         probe = Request(
@@ -308,7 +308,7 @@ class Map(CountOptions):
 
 @lru_cache(maxsize=8)
 def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
-    """The sums of cells that a level consists of."""
+    """Return the sums of cells that a level consists of."""
     cells = math.prod(shape)
     rows = math.prod(shape[axis] for axis in level)
     rest = tuple(axis for axis in range(3) if axis not in level)
@@ -318,7 +318,7 @@ def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
 
 
 def _read(answer: Answer, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:
-    """The noisy counts of a level in records, and the scale of their noise."""
+    """Return the noisy counts of a level in records, and the scale of their noise."""
     assert isinstance(answer, Measurement)
     values, _ = in_records(answer)
     sizes = tuple(shape[axis] for axis in level)
@@ -326,12 +326,12 @@ def _read(answer: Answer, level: tuple[int, ...], shape: tuple[int, int, int]) -
 
 
 def _expected_noise(scale: float) -> float:
-    """The expected absolute value of discrete Laplace noise."""
+    """Return the expected absolute value of discrete Laplace noise."""
     return 1 / math.sinh(min(1 / scale, 300.0))
 
 
 def _read_guide(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
-    """The cells of a public table that have records, and how many."""
+    """Return the cells of a public table that have records, and how many."""
     rows, record = open_public(path)
     cells = locate_rows(table, by, [encode_public(table.column(name), rows) for name in by])
     found, times = np.unique(cells[cells >= 0], return_counts=True)
@@ -341,7 +341,7 @@ def _read_guide(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _unpack_guide(record: Mapping[str, Any], size: int) -> NDArray[np.float64]:
-    """The count of every cell in the public table."""
+    """Return the count of every cell in the public table."""
     pairs = unpack_numbers(record, "counts", "<i8", most=_MOST_PACKED)
     if pairs is None or pairs.size == 0 or pairs.size % 2:
         raise RecipeError("the counts of the public file cannot be read; plan the recipe from its file again")

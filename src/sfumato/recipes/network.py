@@ -116,7 +116,7 @@ class Network(ModelOptions):
         )
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All steps as one charge, and the counts of the target, within (epsilon, delta)."""
+        """Return all steps as one charge, and the counts of the target, within (epsilon, delta)."""
         self.refuse_budget(epsilons, delta)
         columns = (*self.find_inputs(table), self.target)
         family = self.find_family(table)
@@ -144,13 +144,13 @@ class Network(ModelOptions):
         )
 
     def find_family(self, table: Table) -> Family:
-        """Whether the target is a class or a number."""
+        """Return whether the target is a class or a number."""
         column = table.columns[self.target]
         size = 0 if column.domain is None else column.size
         return judge_target(column, self.family, kind="network", classes=size, most=_MOST_CLASSES)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The average network of the later steps."""
+        """Return the average network of the later steps."""
         table, family = plan.table, self.find_family(plan.table)
         columns = (*self.find_inputs(table), self.target)
         design, layers, targets = self._build(table, columns, family)
@@ -192,7 +192,7 @@ class Network(ModelOptions):
         return self._finish(plan, design, layers, descent.average(), total=total, learnt=learnt)
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         _, step = self._requests(plan.table, plan.epsilons[0], plan.delta)
         inputs = ", ".join(f"`{name}`" for name in self.find_inputs(plan.table))
         facts = {
@@ -208,7 +208,7 @@ class Network(ModelOptions):
     def _build(
         self, table: Table, columns: tuple[str, ...], family: Family
     ) -> tuple[Design, Layers, NDArray[np.int64]]:
-        """The inputs, the layers, and what every code of the target stands for."""
+        """Return the inputs, the layers, and what every code of the target stands for."""
         inputs = {name: table.column(name) for name in columns[:-1]}
         design = design_inputs(inputs, categorical=self.categorical, grid=INPUT_GRID)
         target = table.column(self.target)
@@ -229,7 +229,7 @@ class Network(ModelOptions):
         return (ask_cost(table, counts), step.charge)
 
     def _requests(self, table: Table, epsilon: Fraction, delta: Fraction) -> tuple[Request, _Step]:
-        """The counts of the target, and what all steps have in common."""
+        """Return the counts of the target, and what all steps have in common."""
         rate = self.sampling
         if table.unit.neighbours != "add-remove":
             if rate not in (None, 1):
@@ -333,7 +333,7 @@ class _Step:
 
     @property
     def charge(self) -> Cost:
-        """The cost of the whole run."""
+        """Return the cost of the whole run."""
         assert self.run is not None
         return self.run
 
@@ -342,7 +342,7 @@ class _Step:
 def _calibrate_run(
     rate: Fraction, steps: int, mu_squared: Fraction, failure: Fraction, unit: str
 ) -> tuple[Fraction, Cost]:
-    """The least noise, in thousandths of the clip, with which a run costs at most `mu_squared`."""
+    """Return the least noise, in thousandths of the clip, with which a run costs at most `mu_squared`."""
 
     def cost(thousandths: int) -> Cost:
         return Cost(
@@ -376,7 +376,7 @@ def _calibrate_run(
 
 
 def _describe_target(table: Table, target: str, family: Family) -> Table:
-    """The table with a target that has no code for missing values, whose records are left out."""
+    """Return the table with a target that has no code for missing values, whose records are left out."""
     column = replace(table.columns[target], missing_label=None)
     if family == "regression" and column.outside == "other":
         column = replace(column, outside="drop")
@@ -384,7 +384,7 @@ def _describe_target(table: Table, target: str, family: Family) -> Table:
 
 
 def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, NDArray[np.int64]]:
-    """How many individuals there are, about and at least, and what the outputs begin with."""
+    """Return how many individuals there are, about and at least, and what the outputs begin with."""
     noisy, deviation = in_records(counted)
     count, reach = float(noisy.sum()), NORMAL_95 * deviation * math.sqrt(noisy.size)
     if family == "regression":
@@ -401,7 +401,7 @@ def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, ND
 
 
 def _tabulate(design: Design, matrices: list[NDArray[np.int64]]) -> pa.Table:
-    """All weights as rows: of which unit of which layer, for which input of it."""
+    """Return all weights as rows: of which unit of which layer, for which input of it."""
     names = [each.column if each.is_number else f"{each.column}: {each.label}" for each in design.terms]
     rows: dict[str, list[Any]] = {"layer": [], "unit": [], "input": [], "weight": []}
     for place, matrix in enumerate(matrices, 1):

@@ -77,11 +77,11 @@ class Quantiles(Options):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are counted."""
+        """Return the columns that are counted."""
         return (self.column,) if self.by is None else (self.by, self.column)
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request per level of the tree that promises the least error."""
+        """Return one request per level of the tree that promises the least error."""
         if len(epsilons) != 1:
             raise RecipeError("quantiles: a distribution has one epsilon; make one release for each")
         if self.noise == "gaussian" and delta == 0:
@@ -104,7 +104,7 @@ class Quantiles(Options):
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The cumulative counts of every group, from noisy counts of all levels."""
+        """Return the cumulative counts of every group, from noisy counts of all levels."""
         answers = yield plan.requests
         groups = 1 if self.by is None else plan.table.column(self.by).size
         column = plan.table.column(self.column)
@@ -140,7 +140,7 @@ class Quantiles(Options):
         return Product(table=table, files={"model.json": pack_model(model)}, facts=facts, varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         facts = {
             "table": plan.table.name,
             "column": self.column,
@@ -151,7 +151,7 @@ class Quantiles(Options):
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
     def _tabulate(self, plan: Plan, column: Column, size: int, found: Cumulative) -> pa.Table:
-        """A row for every cell of every group: its upper end, and what is counted up to it."""
+        """Return a row for every cell of every group: its upper end, and what is counted up to it."""
         groups = found.counts.shape[0]
         columns: dict[str, pa.Array] = {}
         if self.by is not None:
@@ -166,7 +166,7 @@ class Quantiles(Options):
 
 
 def _check_order(column: Column) -> int:
-    """The number of cells in their order; raises an error if they have none."""
+    """Return the number of cells in their order; raises an error if they have none."""
     if column.size > _MOST_STEPS:
         raise RecipeError(
             f"quantiles: {column.name!r} has {column.size:,} values, more than {_MOST_STEPS:,}; declare bins"
@@ -181,7 +181,7 @@ def _check_order(column: Column) -> int:
 
 
 def _list_ends(column: Column) -> list[int] | list[float]:
-    """The upper end of every cell: the number itself, or of a bin its upper edge."""
+    """Return the upper end of every cell: the number itself, or of a bin its upper edge."""
     if isinstance(column.domain, Bins):
         return [float(edge) for edge in column.domain.edges[1:]]
     values = code_values(column.domain)
@@ -203,7 +203,7 @@ def _list_requests(
     epsilon: Fraction,
     delta: Fraction,
 ) -> tuple[float, tuple[Request, ...]]:
-    """The error to be expected of the best tree with this noise, and the requests for its levels."""
+    """Return the error to be expected of the best tree with this noise, and the requests for its levels."""
     probe = Request(name="level", counted=Marginal(columns), noise=noise, scale=Fraction(1))
     sensitivity = request_sensitivity(table, probe)
 

@@ -96,7 +96,7 @@ class Related(RowOptions):
         RowOptions.__post_init__(self)
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        """Return one allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
         family = self._find_family(table)
         records = relate_tables(family)
         domain = model_domain(records, tuple(records.columns))
@@ -119,7 +119,7 @@ class Related(RowOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Parents and children of a model of what was measured, for one epsilon after the other."""
+        """Return parents and children of a model of what was measured, for one epsilon after the other."""
         family = plan.table.family
         assert family is not None
         domain = model_domain(plan.table, tuple(plan.table.columns))
@@ -158,7 +158,7 @@ class Related(RowOptions):
         return Product(table=stack_epsilons(plan.epsilons, children), files=files, facts={"models": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         family = plan.table.family
         assert family is not None
         bins = describe_bins(family.child, family.columns, self.within_bins, self.types)
@@ -208,7 +208,7 @@ class Related(RowOptions):
         return self.with_types(*described, taken=[key for key in keys if key is not None])
 
     def _model(self, family: Family) -> Adaptive:
-        """The recipe for the model: pairs of what is drawn with what is known, and among what is drawn."""
+        """Return recipe for the model: pairs of what is drawn with what is known, and among what is drawn."""
         above = [*map(family.of_parent, family.parent_columns), family.number]
         own = [family.of_child(name) for name in family.columns]
         before = [family.of_previous(name) for name in family.columns]
@@ -222,7 +222,7 @@ class Related(RowOptions):
         return Adaptive(table=family.child.name, workload=workload, model_cells=_MODEL_CELLS)
 
     def _draw(self, drawing: _Drawing) -> tuple[pa.Table, pa.Table]:
-        """Both tables: parents, and their children with keys that fit."""
+        """Return both tables: parents, and their children with keys that fit."""
         family, model = drawing.family, drawing.model
         count = min(round(model.total), _MOST_ROWS) if self.rows is None else self.rows
         codes = drawing.compression.expand(model.sample(count, seed=self.seed), seed=self.seed)
@@ -302,7 +302,7 @@ class _Drawing:
     def draw_children(
         self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
     ) -> dict[str, NDArray[np.int64]]:
-        """The codes of all children, those of one parent together and in their order.
+        """Return the codes of all children, those of one parent together and in their order.
 
         `codes` are those of the parents and of their `numbers` of children.
         """
@@ -315,7 +315,7 @@ class _Drawing:
     def _draw(
         self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
     ) -> dict[str, NDArray[np.int64]]:
-        """The first child of every parent that has one, then the second, and so on."""
+        """Return the first child of every parent that has one, then the second, and so on."""
         known = {name: self._compress(name, column) for name, column in codes.items()}
         starts = np.cumsum(numbers) - numbers
         drawn = {name: np.empty(int(numbers.sum()), np.int64) for name in self._own}
@@ -380,7 +380,7 @@ class _Drawing:
 
 
 def _choose_columns(given: Sequence[str] | None, table: Table, *, least: int = 1) -> tuple[str, ...]:
-    """The columns that are listed, or all that have a domain."""
+    """Return the columns that are listed, or all that have a domain."""
     if given is not None:
         names = tuple(given)
     else:
@@ -393,14 +393,14 @@ def _choose_columns(given: Sequence[str] | None, table: Table, *, least: int = 1
 
 
 def _draw_numbers(family: Family, codes: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
-    """The number of children of every parent: any of its bin with equal chance."""
+    """Return the number of children of every parent: any of its bin with equal chance."""
     steps = np.array([*family.steps, family.child.unit.max_records + 1])
     places = draw_places(codes.size, seed=seed, turn=2**18)
     return np.asarray(steps[codes] + np.floor(places * np.diff(steps)[codes]), np.int64)
 
 
 def _alone(compression: Compression, name: str, code: int) -> NDArray[np.int64]:
-    """The code that a value has in the model, if no other value shares it."""
+    """Return the code that a value has in the model, if no other value shares it."""
     if name not in compression.maps:
         return np.array([code])
     codes = compression.maps[name]

@@ -90,12 +90,12 @@ class Running(Options):
         self._keep(by=tuple(self.by), windows=tuple(windows))
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; of what is not given, nothing."""
+        """Return the recipe as a plain record; of what is not given, nothing."""
         record = Options.to_record(self)
         return {key: value for key, value in record.items() if value is not None}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request for all periods up to `through`, at the cost of the whole horizon."""
+        """Return one request for all periods up to `through`, at the cost of the whole horizon."""
         if len(epsilons) != 1:
             raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
         refuse_no_delta(self.kind, delta)
@@ -135,7 +135,7 @@ class Running(Options):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every period so far with its counts, totals, windows and changes, and their intervals."""
+        """Return every period so far with its counts, totals, windows and changes, and their intervals."""
         (answer,) = yield plan.requests
         assert isinstance(answer, Measurement)
         question = answer.request.counted
@@ -164,7 +164,7 @@ class Running(Options):
         return Product(table=pa.table(columns), varied=tuple(self._released()), facts={"series": told})
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         question = plan.requests[0].counted
         assert isinstance(question, RunningSums)
         unit = plan.table.unit
@@ -183,7 +183,7 @@ class Running(Options):
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
     def _released(self) -> list[str]:
-        """The names of the released numbers."""
+        """Return the names of the released numbers."""
         names = ["count", "total", *(f"last_{each}" for each in self.windows)]
         names += ["change"] if self.change else []
         return [f"{name}{end}" for name in names for end in ("", "_low_95", "_high_95")]
@@ -199,7 +199,7 @@ class Running(Options):
 
 
 def _place(column: Column, through: str | int | None) -> int:
-    """How many periods there are up to `through`."""
+    """Return how many periods there are up to `through`."""
     if through is None:
         raise RecipeError(
             "running: say through which period to release now, such as through = '2025-03' or --through; a "
@@ -215,19 +215,19 @@ def _place(column: Column, through: str | int | None) -> int:
 
 
 def _norm(question: RunningSums) -> float:
-    """The norm of the weights of one arrival."""
+    """Return the norm of the weights of one arrival."""
     return math.sqrt(sum(each * each for each in question.weights)) / SERIES_GRID
 
 
 def _worst_total(question: RunningSums, deviation: float) -> float:
-    """The standard deviation of the noise of the last total of the horizon."""
+    """Return the standard deviation of the noise of the last total of the horizon."""
     weights = np.array(question.weights) / SERIES_GRID
     empty = np.zeros((question.horizon, 1))
     return float(estimate_sums(empty, weights, deviation, answer=np.ones(question.horizon)).deviations[-1])
 
 
 def _tabulate(name: str, found: Estimate, cells: int) -> dict[str, pa.Array]:
-    """One released number with its interval. Counts are not below zero; a change may be."""
+    """Return one released number with its interval. Counts are not below zero; a change may be."""
     least = -np.inf if name == "change" else 0.0
     half = NORMAL_95 * np.repeat(found.deviations, cells)
     values = found.values.reshape(-1)

@@ -57,13 +57,13 @@ class Tree(Selection):
     }
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
-        """Single columns, and all pairs that are not too large."""
+        """Return single columns, and all pairs that are not too large."""
         return (*((name,) for name in domain), *_pairs(domain))
 
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
-        """The model of single columns and of a private forest of pairs."""
+        """Return the model of single columns and of a private forest of pairs."""
         testing = self.split_guide(budget)
         singles = budget.total * _TREE_SINGLES
         fitting = yield from measure_singles(
@@ -100,7 +100,7 @@ def _choose_forest(
     label: str,
     progress: Callable[[str], None],
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
-    """Pairs that form a forest, chosen one after the other."""
+    """Return pairs that form a forest, chosen one after the other."""
     turns = len(domain) - 1
     if turns == 0:
         return []
@@ -130,7 +130,7 @@ def _choose_forest(
 
 
 def _keep_fitting(fitting: Fitting, edges: list[Columns]) -> list[Columns]:
-    """Those of `edges` that the largest model holds beside rules and a guide, the first first."""
+    """Return those of `edges` that the largest model holds beside rules and a guide, the first first."""
     domain = fitting.domain
     held = [*((name,) for name in domain), *(columns for columns, _ in fitting.zeros), *fitting.guided]
     if tree_cells(domain, [*held, *edges]) <= LARGEST_TREE:
@@ -160,7 +160,7 @@ class _Forest:
         self._trees |= dict.fromkeys(joined, joined)
 
     def leaving(self) -> tuple[Candidate, ...]:
-        """The pairs that lead out of the smallest tree that any lead out of, the first of the smallest.
+        """Return pairs that lead out of the smallest tree that any lead out of, the first of the smallest.
 
         The best of them is part of the best forest (Boruvka 1926), and there are few: all choices together
         look at each pair some log2(columns) times, where all pairs compete in every choice of Kruskal's.

@@ -130,7 +130,7 @@ class UserCounts(CountOptions):
         self._keep(reach=parse_whole(reach, name="user-counts: reach", low=0, high=_MOST_REACH))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One request per epsilon, all with the same questions."""
+        """Return one request per epsilon, all with the same questions."""
         by = tuple(self.by)
         self.check_names(table)
         if self.noise == "gaussian":
@@ -158,7 +158,7 @@ class UserCounts(CountOptions):
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every cell with its count of records; 0 where it was not asked about."""
+        """Return every cell with its count of records; 0 where it was not asked about."""
         answers = yield plan.requests
         counts = []
         for measurement in answers:
@@ -167,7 +167,7 @@ class UserCounts(CountOptions):
         return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         asked_cells = plan.requests[0].counted
         assert isinstance(asked_cells, IndividualCounts)
         table = plan.table
@@ -224,7 +224,7 @@ class UserCounts(CountOptions):
             )
 
     def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
-        """The count of every cell: numbers of individuals, each times its records, added up."""
+        """Return the count of every cell: numbers of individuals, each times its records, added up."""
         asked_cells = measurement.request.counted
         assert isinstance(asked_cells, IndividualCounts)
         values = measurement.noisy_values
@@ -243,7 +243,7 @@ class UserCounts(CountOptions):
 
 
 def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
-    """The pairs of a cell and a number of records that an individual of a public table has there.
+    """Return the pairs of a cell and a number of records that an individual of a public table has there.
 
     Without the unit's column in the public table, every row is an individual of its own.
     """
@@ -264,7 +264,7 @@ def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, An
 
 
 def read_asked(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
-    """The cells that a public list names, in the labels of a release or as the table stores them."""
+    """Return the cells that a public list names, in the labels of a release or as the table stores them."""
     rows, record = open_public(path)
     codes = [_read_labels(table.column(name), rows) for name in by]
     for name, each in zip(by, codes, strict=True):
@@ -288,7 +288,7 @@ def list_questions(
     period: str | None,
     reach: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The cells and times of all questions about `table`, ascending by cell, then by times.
+    """Return the cells and times of all questions about `table`, ascending by cell, then by times.
 
     Without a `record` every cell is asked for all `times`. With one, its pairs are asked in their own
     cell and in those up to `reach` codes of `period` away, and each cell so named for all `times`.
@@ -306,7 +306,7 @@ def list_questions(
 
 
 def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
-    """The codes of the rows of a list, which names a column as a release does or as the table does."""
+    """Return the codes of the rows of a list, which names a column as a release does or as the table does."""
     released = not isinstance(column.domain, Tuples) or column.outside == "other"
     if released and column.name in rows.column_names:
         labels = replace(
@@ -342,7 +342,7 @@ def _spread(
 
 
 def _pack(pairs: NDArray[np.int64]) -> str:
-    """Ascending pairs as text: their differences, which pack well."""
+    """Return ascending pairs as text: their differences, which pack well."""
     return pack_numbers(np.diff(pairs, prepend=0), "<i8")
 
 
@@ -365,7 +365,7 @@ def _describe_sensitivity(table: Table, max_cells: int) -> str:
 
 
 def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
-    """The first question of every cell that is asked about."""
+    """Return the first question of every cell that is asked about."""
     return np.flatnonzero(np.diff(asked_cells.cells, prepend=-1))
 
 

@@ -41,7 +41,7 @@ def build_certificate(
     facts: Mapping[str, Any],
     notes: list[str],
 ) -> dict[str, Any]:
-    """The certificate of a release: its `plan`, noisy `answers`, and the `ledger` entry of its charge.
+    """Return the certificate of a release: its `plan`, noisy `answers`, and the `ledger` entry of its charge.
 
     `files` are the release's other files by name, `facts` what the recipe states of its post-processing,
     `notes` what `list_notes` finds.
@@ -93,7 +93,7 @@ def build_certificate(
 
 
 def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
-    """What should be known of a release before it is used; nothing in most cases."""
+    """Return what should be known of a release before it is used; nothing in most cases."""
     total = total_in_records(table, answers)
     found = None if total is None else note_total(*total, of="release")
     return [] if found is None else [found]
@@ -124,7 +124,7 @@ def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
 
 
 def describe_entry(entry: Entry) -> dict[str, Any]:
-    """What a certificate says of the charge in the ledger."""
+    """Return what a certificate says of the charge in the ledger."""
     return {
         "sequence": entry.sequence,
         "hash": entry.hash,
@@ -140,7 +140,7 @@ def describe_entries(entries: tuple[Entry, ...]) -> dict[str, Any]:
 
 
 def read_costs(certificate: Mapping[str, Any]) -> tuple[Cost, ...]:
-    """The costs of all measurements that a certificate states."""
+    """Return the costs of all measurements that a certificate states."""
     keys = [each.name for each in fields(Cost)]
     return tuple(
         Cost.from_record({key: each[key] for key in keys if key in each})
@@ -149,7 +149,7 @@ def read_costs(certificate: Mapping[str, Any]) -> tuple[Cost, ...]:
 
 
 def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
-    """The native totals of `costs`, and the smallest epsilon they prove at several deltas."""
+    """Return the native totals of `costs`, and the smallest epsilon they prove at several deltas."""
     spent = add_costs(Spent(), costs)
     at_delta = {}
     for each in sorted({*_DELTAS, delta} - {Fraction(0)}, reverse=True):
@@ -173,7 +173,7 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
 
 
 def read_plan(certificate: Mapping[str, Any]) -> Plan:
-    """The plan that a certificate states, derived again from its recipe and its table."""
+    """Return the plan that a certificate states, derived again from its recipe and its table."""
     record = certificate["plan"]
     (name, spec), *_ = record["table"].items()
     recipe = parse_record(record["recipe"])
@@ -185,12 +185,12 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
 
 
 def pack_json(document: Mapping[str, Any]) -> bytes:
-    """`document` as readable JSON."""
+    """Return `document` as readable JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _format_delta(delta: Fraction) -> str:
-    """`delta` in the exponent form, exactly."""
+    """Return `delta` in the exponent form, exactly."""
     with localcontext(prec=400):
         decimal = Decimal(delta.numerator) / Decimal(delta.denominator)
     if Fraction(decimal) != delta:

@@ -19,7 +19,7 @@ _LARGE, _VERY_LARGE = 1, 10  # where guidance on epsilon begins to warn, and war
 
 
 def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
-    """The entry of the release in `folder` for a registry of deployments, from its certificate.
+    """Return the entry of the release in `folder` for a registry of deployments, from its certificate.
 
     `stated` are facts that only the curator knows, such as `curator`, `contact`, `intended_use`,
     `data_subjects`, `source_period` and `rationale`.
@@ -157,7 +157,7 @@ def _is_sampled(certificate: Mapping[str, Any]) -> bool:
 
 
 def _list_unprotected(certificate: Mapping[str, Any]) -> list[str]:
-    """What the release states that is not protected: drafted domains, and counts declared as known."""
+    """Return what the release states that is not protected: drafted domains, and counts declared as known."""
     drafted = [
         f"domain of {name}" for name, each in certificate["public"].items() if each.get("drafted_from_data")
     ]

@@ -28,7 +28,7 @@ _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
 
 def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
-    """All answers as one Parquet file: noisy values, unclipped, with the scale of their noise.
+    """Return all answers as one Parquet file: noisy values, unclipped, with the scale of their noise.
 
     Value and scale are in units of 1 / grid; the certificate states the grid. A choice is one row: the
     index that was drawn, with a scale of 0. An answer in which no cell passed its threshold is one row,
@@ -51,12 +51,12 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
 
 
 def pack_step(answers: tuple[Answer, ...]) -> bytes:
-    """The noisy values of one batch, as 64 bits each: what the ledger keeps of a step."""
+    """Return the noisy values of one batch, as 64 bits each: what the ledger keeps of a step."""
     return b"".join(_parts(answer)[1].astype("<i8").tobytes() for answer in answers)
 
 
 def unpack_step(packed: bytes, asks: tuple[Ask, ...], table: Table) -> tuple[Answer, ...]:
-    """The answers to `asks` that `pack_step` packed."""
+    """Return the answers to `asks` that `pack_step` packed."""
     values = np.frombuffer(packed, "<i8").astype(np.int64)
     sizes = [request_size(table, ask) if isinstance(ask, Request) else 1 for ask in asks]
     if sum(sizes) != values.size:
@@ -79,7 +79,7 @@ def append_answers(kept: bytes, answers: tuple[Answer, ...]) -> bytes:
 
 
 def split_answers(kept: bytes) -> tuple[bytes, ...]:
-    """The packed batches of `append_answers`.
+    """Return the packed batches of `append_answers`.
 
     >>> split_answers((3).to_bytes(8, "big") + b"abc" + (1).to_bytes(8, "big") + b"d")
     (b'abc', b'd')
@@ -114,16 +114,16 @@ class PackedAnswers:
 
     @property
     def left(self) -> int:
-        """The number of rows that were not taken yet."""
+        """Return the number of rows that were not taken yet."""
         return int(self._rows.num_rows - self._start)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all answers, in no particular order."""
+        """Return the names of all answers, in no particular order."""
         return tuple(pc.unique(self._rows["measurement"]).to_pylist())
 
     def take(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
-        """The answers to `asks`, which the next rows must be, in order."""
+        """Return the answers to `asks`, which the next rows must be, in order."""
         return tuple(self._take(ask) for ask in asks)
 
     def _take(self, ask: Ask) -> Answer:
@@ -151,7 +151,7 @@ class PackedAnswers:
         return Chosen(choice=ask, index=int(values[0]))
 
     def _run(self, name: str) -> int:
-        """The number of next rows that belong to the measurement `name`."""
+        """Return the number of next rows that belong to the measurement `name`."""
         named = pc.equal(self._rows["measurement"].slice(self._start), name)
         first = pc.index(named, value=False).as_py()
         return self.left if first < 0 else int(first)
@@ -185,7 +185,7 @@ def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
 
 
 def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
-    """The cells of an answer's rows."""
+    """Return the cells of an answer's rows."""
     if not isinstance(answer, Measurement) or answer.cells is None:
         return np.arange(size, dtype=np.int64)
     return answer.cells if answer.cells.size else np.array([-1], np.int64)

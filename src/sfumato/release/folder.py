@@ -45,18 +45,18 @@ class OpenedRelease:
 
     @property
     def cells(self) -> int:
-        """The cells that the certificate says were measured; no more than a release may have."""
+        """Return the cells that the certificate says were measured; no more than a release may have."""
         listed = self.certificate.get("measurements")
         stated = [each.get("cells", 0) for each in listed] if isinstance(listed, list) else []
         return min(sum(each for each in stated if isinstance(each, int)), MOST_ANSWERS)
 
     def table(self, file: str) -> pa.Table:
-        """The table in the Parquet file `file`."""
+        """Return the table in the Parquet file `file`."""
         with failing_closed(f"{file} cannot be read"):
             return read_parquet(self.files[file], rows=self.cells)
 
     def described(self) -> Table:
-        """The table that the certificate describes, compared with its plan if the recipe is known here."""
+        """Return table that the certificate describes, compared with its plan if the recipe is known here."""
         with failing_closed("certificate.json does not describe the table and its measurements"):
             (name, spec), *_ = self.certificate["plan"]["table"].items()
             table = parse_table(name, spec)
@@ -64,7 +64,7 @@ class OpenedRelease:
         return self.plan().table if kind in RECIPES else table
 
     def plan(self) -> Plan:
-        """The plan that the certificate states, which must cost what the certificate says."""
+        """Return the plan that the certificate states, which must cost what the certificate says."""
         with failing_closed("the certificate does not describe a release that could have been made"):
             plan = read_plan(self.certificate)
             refuse_large_answers(plan)
@@ -77,7 +77,7 @@ class OpenedRelease:
 
 
 def open_folder(folder: Path | str, *, load: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
-    """The release in `folder` with the files to `load`; all are compared with the certificate's digests.
+    """Return release in `folder` with the files to `load`; all are compared with the certificate's digests.
 
     A folder without a certificate is no release (ReleaseError); one that holds another thing than its
     certificate describes fails verification.
@@ -155,7 +155,7 @@ def write_note(out: Path, plan: Plan, *, project: str, force: bool) -> None:
 
 
 def read_note(out: Path) -> Begun:
-    """What the note in `out` says, or an error that says what to do instead."""
+    """Return what the note in `out` says, or an error that says what to do instead."""
     try:
         note: dict[str, Any] = json.loads(read_regular(out / RESUME, most=MOST_TEXT))
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def read_note(out: Path) -> Begun:
 
 @contextmanager
 def failing_closed(what: str) -> Iterator[None]:
-    """Whatever fails while a release is read is a failed verification, which says `what` and why."""
+    """Return whatever fails while a release is read is a failed verification, which says `what` and why."""
     try:
         yield
     except VerificationFailed:
@@ -217,7 +217,7 @@ def _read_file(path: Path, name: str, *, most: int) -> bytes:
 
 
 def _check_form(certificate: object, name: str) -> dict[str, str]:
-    """The digests that a certificate states of its files, if it has the form of one."""
+    """Return the digests that a certificate states of its files, if it has the form of one."""
     if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
         raise VerificationFailed(f"{name!r}: certificate.json is not of the format {FORMAT!r}")
     stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}

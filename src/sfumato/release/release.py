@@ -63,25 +63,25 @@ class Release:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The answers that are noisy values, without the choices."""
+        """Return the answers that are noisy values, without the choices."""
         return tuple(answer for answer in self.answers if isinstance(answer, Measurement))
 
     @property
     def parents(self) -> pa.Table | None:
-        """The table of parents, if the rows are their children."""
+        """Return the table of parents, if the rows are their children."""
         packed = self.files.get("parents.parquet")
         return None if packed is None else read_parquet(packed)
 
     def to_arrow(self) -> pa.Table:
-        """The released table as an Arrow table."""
+        """Return the released table as an Arrow table."""
         return self.table
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
-        """The released table as a pandas frame; pandas must be installed."""
+        """Return the released table as a pandas frame; pandas must be installed."""
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
-        """The released table as a polars frame; polars must be installed."""
+        """Return the released table as a polars frame; polars must be installed."""
         return to_polars(self.table)
 
     def write(self, out: Path | str, *, force: bool = False) -> None:
@@ -91,7 +91,7 @@ class Release:
 
 
 def _tell_total(total: Mapping[str, Any]) -> str:
-    """The guarantee in a line: pure epsilon, or what it is at the deltas that a certificate states."""
+    """Return the guarantee in a line: pure epsilon, or what it is at the deltas that a certificate states."""
     if total["epsilon"] is not None:
         return f"epsilon {total['epsilon']}"
     return ", ".join(f"epsilon {epsilon} at delta {at}" for at, epsilon in total["epsilon_at_delta"].items())
@@ -105,7 +105,7 @@ def derive_files(
     ledger: Mapping[str, Any],
     notes: list[str],
 ) -> dict[str, bytes]:
-    """The files that follow from the `plan`, its noisy `answers` and the `ledger` entry, and nothing else.
+    """Return files that follow from the `plan`, its noisy `answers` and the `ledger` entry, and nothing else.
 
     `product` is what the recipe made of the answers, `notes` what `list_notes` finds in them.
     """
@@ -126,7 +126,7 @@ def build_release(
     ledger: Mapping[str, Any],
     packed: Callable[[], bytes],
 ) -> Release:
-    """The release of `plan`: its noisy `answers`, and the `product` that the recipe made of them.
+    """Return the release of `plan`: its noisy `answers`, and the `product` that the recipe made of them.
 
     `ledger` describes the entry of its charge; `packed` gives the packed answers once they are stored.
     """
@@ -147,7 +147,7 @@ def repeat_release(
     ledger: Mapping[str, Any],
     progress: Callable[[str], None] = lambda _: None,
 ) -> Release:
-    """The release of `plan` once more, from answers that were kept."""
+    """Return the release of `plan` once more, from answers that were kept."""
     answers, product = replay_answers(plan, packed, progress=progress)
     return build_release(plan, answers, product, ledger=ledger, packed=lambda: packed)
 
@@ -160,7 +160,7 @@ def replay_answers(
     batches: list[tuple[Answer, ...]] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[tuple[Answer, ...], Product]:
-    """The recipe followed once more: `packed` must answer exactly what it asks, in order.
+    """Return the recipe followed once more: `packed` must answer exactly what it asks, in order.
 
     The answers are also added to `batches` as they were asked for.
     """

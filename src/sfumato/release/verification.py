@@ -55,7 +55,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One sentence that claims no more than was checked."""
+        """Return one sentence that claims no more than was checked."""
         pure = f"epsilon {self.total['epsilon']}, " if self.total["epsilon"] is not None else ""
         stated = f"{pure}rho {self.total['rho']}"
         if self.unchecked:
@@ -69,7 +69,7 @@ class Verification:
 def verify(
     folder: Path | str, *, ledger: Path | str | None = None, earlier: Path | str | None = None
 ) -> Verification:
-    """The checks that the release in `folder` passes; the first that fails raises VerificationFailed.
+    """Return the checks that the release in `folder` passes; the first that fails raises VerificationFailed.
 
     With `ledger`, its whole chain is checked too, and that it holds this release's charge and answer.
     Without it, only that all files follow from the measurements: anybody can invent measurements. With
@@ -150,7 +150,7 @@ def _check_steps(
     plan: Plan,
     batches: list[tuple[Answer, ...]],
 ) -> str:
-    """Every batch has a charge of its own for what it asks, and its answer is the recorded one."""
+    """Return every batch has a charge of its own for what it asks, and its answer is the recorded one."""
     with failing_closed("certificate.json does not name the charges of its steps"):
         last = {key: value for key, value in certificate["ledger"].items() if key != "earlier"}
         stated = [*certificate["ledger"]["earlier"], last]
@@ -176,7 +176,7 @@ def _check_steps(
 
 
 def _check_earlier(plan: Plan, answers: tuple[Answer, ...], earlier: Path | str) -> str:
-    """The earlier release is of the same series, and its periods have the same noisy sums."""
+    """Return the earlier release is of the same series, and its periods have the same noisy sums."""
     verify(earlier)
     opened = open_folder(earlier)
     before = opened.plan()
@@ -195,7 +195,7 @@ def _check_earlier(plan: Plan, answers: tuple[Answer, ...], earlier: Path | str)
 def _check_series(
     entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, answers: tuple[Answer, ...]
 ) -> str:
-    """One charge pays for all periods, and the values of each are its recorded answer."""
+    """Return one charge pays for all periods, and the values of each are its recorded answer."""
     (series,) = answers
     assert isinstance(series, Measurement)
     assert isinstance(series.request.counted, RunningSums)
@@ -292,7 +292,7 @@ class Difference:
 
 
 def find_differences(stored: bytes, derived: bytes, *, rows: int = 0) -> tuple[Difference, ...]:
-    """The columns in which two Parquet files differ; of a description in JSON its entries."""
+    """Return the columns in which two Parquet files differ; of a description in JSON its entries."""
     files = [pq.ParquetFile(io.BytesIO(each)) for each in (stored, derived)]
     # Looked at before anything is read: a file may say that it holds more than fits into memory.
     same = files[0].schema_arrow.equals(files[1].schema_arrow, check_metadata=True)
@@ -309,12 +309,12 @@ def find_differences(stored: bytes, derived: bytes, *, rows: int = 0) -> tuple[D
 
 
 def describe_differences(found: tuple[Difference, ...]) -> str:
-    """The differences in words."""
+    """Return the differences in words."""
     return ", ".join(map(str, found)) or "its form differs"
 
 
 def describe_lines(stored: bytes, derived: bytes) -> str:
-    """Where two text files differ, by the numbers of lines."""
+    """Return where two text files differ, by the numbers of lines."""
     mine, theirs = stored.split(b"\n"), derived.split(b"\n")
     lines = [number for number, pair in enumerate(zip(mine, theirs, strict=False), 1) if pair[0] != pair[1]]
     if len(mine) != len(theirs):
@@ -323,7 +323,7 @@ def describe_lines(stored: bytes, derived: bytes) -> str:
 
 
 def count_units(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """How many floating-point numbers lie between two, for each pair; infinite if one is no number.
+    """Return how many floating-point numbers lie between two, for each pair; infinite if one is no number.
 
     >>> count_units(np.array([1.0, 0.0]), np.array([1.0 + 2**-52, -0.0])).tolist()
     [1.0, 0.0]
@@ -357,7 +357,7 @@ def _measure(field: str, mine: NDArray[Any], theirs: NDArray[Any]) -> Difference
 
 
 def _compare_descriptions(mine: str | None, theirs: str | None) -> list[Difference]:
-    """The entries of two JSON objects that differ."""
+    """Return the entries of two JSON objects that differ."""
     whole = [Difference("column 'about'")]
     try:
         first, second = json.loads(mine or ""), json.loads(theirs or "")

@@ -27,7 +27,7 @@ def build_writeup(
     ledger: Mapping[str, Any],
     notes: list[str],
 ) -> bytes:
-    """The write-up of a release of `plan` as Markdown.
+    """Return the write-up of a release of `plan` as Markdown.
 
     It describes the noisy `answers`, their `total` cost, the `ledger` entry of the charge, and the `notes`.
     """
@@ -80,7 +80,7 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
 
 
 def _renewal(unit: PrivacyUnit) -> str:
-    """The promise of a budget that renews, in full."""
+    """Return the promise of a budget that renews, in full."""
     first, last = unit.window or ("", "")
     return (
         f". Only records of `{unit.period}` from {first} to {last} were read; the code sees to it. **The "
@@ -137,7 +137,7 @@ def _public_facts(plan: Plan) -> str:
 
 
 def _public_files(plan: Plan) -> list[str]:
-    """The files that were read as public, with their digests, and what nobody can check of them."""
+    """Return the files that were read as public, with their digests, and what nobody can check of them."""
     recipe = plan.recipe.to_record()
     read = [recipe[key] for key in FILE_KEYS if isinstance(recipe.get(key), Mapping)]
     files = [f"`{each['file']}` (sha256 {each['sha256']})" for each in read]
@@ -200,7 +200,7 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
 
 
 def _parts(plan: Plan) -> str:
-    """Who was asked what, where people were split into parts."""
+    """Return who was asked what, where people were split into parts."""
     if not plan.parts:
         return ""
     shares = ", ".join(f"{part.name!r} ({float(part.share):.0%})" for part in plan.parts)
@@ -278,7 +278,7 @@ def _short(request: Request, grid: int) -> str:
 
 
 def _up(number: Fraction | str) -> str:
-    """A privacy amount for people: short, and never below the true one."""
+    """Return a privacy amount for people: short, and never below the true one."""
     exact = Fraction(number)
     places = 6 - len(str(int(exact))) if exact >= 1 else 6
     return format_exact(round_up(exact, places=max(0, places) + (6 if exact < Fraction(1, 1000) else 0)))

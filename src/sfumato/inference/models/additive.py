@@ -38,7 +38,7 @@ class Score:
     def apply(
         self, codes: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int], rows: int
     ) -> NDArray[np.int64]:
-        """The scores of `rows` records; a code below zero, for a value that is not known, adds nothing."""
+        """Return scores of `rows` records; a code below zero, for a value that is not known, adds nothing."""
         total = np.full(rows, self.intercept, np.int64)
         for shape in self.shapes:
             cells = np.zeros(rows, np.int64)
@@ -68,7 +68,7 @@ class AdditiveModel:
     unit: Fraction = Fraction(1, SCORE_UNITS)
 
     def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[np.float64]:
-        """The probability of every class, one row for every record."""
+        """Return the probability of every class, one row for every record."""
         found = [
             1 / (1 + np.exp(-np.clip(each.apply(codes, self.sizes, rows) * float(self.unit), -30, 30)))
             for each in self.scores
@@ -79,14 +79,14 @@ class AdditiveModel:
         return np.asarray(together / together.sum(axis=1, keepdims=True))
 
     def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[np.float64]:
-        """The number that is expected for every record."""
+        """Return the number that is expected for every record."""
         (score,) = self.scores
         scores = score.apply(codes, self.sizes, rows) * float(self.unit)
         numbers = np.exp(np.clip(scores, -700, 700)) if self.family == "counts" else float(self.low) + scores
         return np.asarray(np.clip(numbers, float(self.low), float(self.high)))
 
     def to_record(self) -> dict[str, Any]:
-        """The model as plain data that reads back, beside its family, as the same model."""
+        """Return the model as plain data that reads back, beside its family, as the same model."""
         return {
             "unit": format_exact(self.unit),
             **({"classes": list(self.classes)} if self.classes else {}),
@@ -109,7 +109,7 @@ class AdditiveModel:
 
 
 def label_cells(labels: Sequence[Sequence[int | str]]) -> list[str]:
-    """The labels of all cells of one column or two.
+    """Return the labels of all cells of one column or two.
 
     >>> label_cells([["a", "b"], [1, 2]])
     ['a, 1', 'a, 2', 'b, 1', 'b, 2']
@@ -118,7 +118,7 @@ def label_cells(labels: Sequence[Sequence[int | str]]) -> list[str]:
 
 
 def read_model(record: Mapping[str, Any], sizes: Mapping[str, int]) -> AdditiveModel:
-    """The model that `record` describes, over columns of these `sizes`."""
+    """Return the model that `record` describes, over columns of these `sizes`."""
     scores = tuple(
         Score(
             intercept=int(each["intercept"]),

@@ -57,14 +57,14 @@ def spread_places(count: int, dimensions: int) -> Floats:
 
 
 def locate(counts: Floats, sums: Floats, *, least: float) -> tuple[Floats, Floats]:
-    """The means of groups with more than `least` records, held to the cube, and their counts."""
+    """Return the means of groups with more than `least` records, held to the cube, and their counts."""
     kept = counts > least
     means = sums[kept] / counts[kept, None]
     return np.clip(means, -1.0, 1.0), counts[kept]
 
 
 def choose_centres(points: Floats, weights: Floats, count: int) -> Floats:
-    """Centres of weighted points: weighted k-means that begins and goes on by what gains most.
+    """Return centres of weighted points: weighted k-means that begins and goes on by what gains most.
 
     Centres are chosen one after another. As long as a point in the place of a centre gains something, they
     change places, since means alone would rest with two centres in one cluster.
@@ -93,7 +93,7 @@ def choose_centres(points: Floats, weights: Floats, count: int) -> Floats:
 
 
 def _settle(points: Floats, weights: Floats, centres: Floats) -> Floats:
-    """Centres moved to the means of the points that are nearest to them, until they rest."""
+    """Return centres moved to the means of the points that are nearest to them, until they rest."""
     count = len(centres)
     for _ in range(_ROUNDS if count else 0):
         member = _squares(points, centres).argmin(axis=1)
@@ -110,18 +110,18 @@ def _settle(points: Floats, weights: Floats, centres: Floats) -> Floats:
 
 
 def _squares(points: Floats, others: Floats) -> Floats:
-    """The squared distance of every point to every other."""
+    """Return the squared distance of every point to every other."""
     return np.asarray(((points[:, None, :] - others[None, :, :]) ** 2).sum(axis=2))
 
 
 def _best(costs: Floats) -> tuple[int, float]:
-    """The place of the least cost, the first of those that are equal but for rounding, and that cost."""
+    """Return place of the least cost, the first of those that are equal but for rounding, and that cost."""
     place = int(np.argmin(np.round(costs / max(float(costs.max()), 1e-300), _DIGITS)))
     return place, float(costs[place])
 
 
 def judge_clusters(counts: Floats, sums: Floats, *, sigma: float) -> Clusters:
-    """The clusters that noisy `counts` and `sums` show, if they are more than noise of deviation `sigma`.
+    """Return clusters that noisy `counts` and `sums` show, if they are more than noise of deviation `sigma`.
 
     The groups must have been chosen without these numbers, so that their noise is new.
     """
@@ -155,7 +155,7 @@ class ClusterModel:
     classes: tuple[Label, ...] = ()
 
     def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[Any]:
-        """The number of the nearest centre, from 1 on, of every row; 0 of rows with an unknown value."""
+        """Return number of the nearest centre, from 1 on, of every row; 0 of rows with an unknown value."""
         costs = np.zeros((rows, self.places.shape[0]), np.int64)
         known = np.ones(rows, np.bool_)
         for place, (name, scores) in enumerate(self.scores.items()):
@@ -167,7 +167,7 @@ class ClusterModel:
 
 
 def read_clusters(document: Mapping[str, Any], columns: Mapping[str, Column], *, grid: int) -> ClusterModel:
-    """The centres that a model.json describes; raises a ValueError if it describes none."""
+    """Return the centres that a model.json describes; raises a ValueError if it describes none."""
     places = np.array(document["places"], np.int64)
     if places.ndim != 2 or places.shape[1] != len(columns) or not len(places) or np.abs(places).max() > grid:
         raise ValueError("a centre needs a number for every column")

@@ -32,7 +32,7 @@ class Spread:
     total: float
 
     def variance(self, shares: Floats | float) -> Floats:
-        """The variance of the counts up to each cell less `shares` of the total."""
+        """Return the variance of the counts up to each cell less `shares` of the total."""
         return np.asarray(self.rest + (self.slope - shares) ** 2 * self.total)
 
 
@@ -50,7 +50,7 @@ class Cumulative:
 
 
 def list_widths(size: int, branching: int) -> tuple[int, ...]:
-    """The widths of the intervals of every level in cells, from the widest to single cells.
+    """Return the widths of the intervals of every level in cells, from the widest to single cells.
 
     >>> list_widths(100, 4)
     (64, 16, 4, 1)
@@ -62,7 +62,7 @@ def list_widths(size: int, branching: int) -> tuple[int, ...]:
 
 
 def choose_widths(size: int, *, deviation: Callable[[int], float]) -> tuple[tuple[int, ...], float]:
-    """The tree with the least mean square error of shares for even counts, and its root, in records.
+    """Return the tree with the least mean square error of shares for even counts, and its root, in records.
 
     `deviation` is that of the noise of a count if so many levels share the budget.
 
@@ -82,7 +82,7 @@ def choose_widths(size: int, *, deviation: Callable[[int], float]) -> tuple[tupl
 
 
 def find_spread(size: int, widths: Sequence[int], variances: Sequence[float]) -> Spread:
-    """The spread of cumulative counts over `size` cells, for noise of these variances at every level."""
+    """Return spread of cumulative counts over `size` cells, for noise of these variances at every level."""
     slope, rest = np.ones(size), np.zeros(size)
     cells = np.arange(size)
     known = np.full(size, variances[-1])
@@ -103,7 +103,7 @@ def find_spread(size: int, widths: Sequence[int], variances: Sequence[float]) ->
 
 
 def fuse_levels(values: Sequence[Floats], widths: Sequence[int], variances: Sequence[float]) -> Floats:
-    """The counts of all cells that fit the counts of all levels best: weighted least squares.
+    """Return the counts of all cells that fit the counts of all levels best: weighted least squares.
 
     `values` has an array per level, groups by intervals.
     """
@@ -121,7 +121,7 @@ def fuse_levels(values: Sequence[Floats], widths: Sequence[int], variances: Sequ
 
 
 def rise(heights: Floats) -> Floats:
-    """The nearest sequence that never falls and is never below zero: pooling adjacent violators.
+    """Return the nearest sequence that never falls and is never below zero: pooling adjacent violators.
 
     >>> rise(np.array([-1.0, 3.0, 1.0, 5.0])).tolist()
     [0.0, 2.0, 2.0, 5.0]
@@ -142,7 +142,7 @@ def rise(heights: Floats) -> Floats:
 def estimate_cumulative(
     values: Sequence[Floats], widths: Sequence[int], variances: Sequence[float], *, reach: float
 ) -> Cumulative:
-    """Cumulative counts from noisy counts of every level, in records.
+    """Return cumulative counts from noisy counts of every level, in records.
 
     `reach` is how many standard deviations of the noise a band of 95 % goes.
     """
@@ -158,7 +158,7 @@ def estimate_cumulative(
 
 
 def find_cell(shares: Floats, low: Floats, high: Floats, share: float) -> tuple[int, int, int]:
-    """The cell of the quantile at `share`, and the first and the last one that the band leaves possible.
+    """Return cell of the quantile at `share`, and the first and the last one that the band leaves possible.
 
     >>> shares = np.array([0.2, 0.6, 1.0])
     >>> find_cell(shares, shares - 0.15, shares + 0.15, 0.5)

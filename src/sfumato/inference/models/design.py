@@ -37,21 +37,21 @@ class Term:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is the number itself."""
+        """Return whether it is the number itself."""
         return self.label is None
 
     @property
     def middle(self) -> Fraction:
-        """What is scaled to 0; of a label 0 itself."""
+        """Return what is scaled to 0; of a label 0 itself."""
         return (self.low + self.high) / 2 if self.is_number else Fraction(0)
 
     @property
     def half(self) -> Fraction:
-        """What is scaled to 1, from the middle; never 0."""
+        """Return what is scaled to 1, from the middle; never 0."""
         return ((self.high - self.low) / 2 or Fraction(1)) if self.is_number else Fraction(1)
 
     def to_record(self) -> dict[str, Any]:
-        """The term as a plain record."""
+        """Return the term as a plain record."""
         if self.is_number:
             return {"column": self.column, "low": format_exact(self.low), "high": format_exact(self.high)}
         return {"column": self.column, "label": self.label}
@@ -68,7 +68,7 @@ class Design:
 
 
 def find_inputs(table: Table, *, target: str, inputs: Sequence[str] | None, kind: str) -> tuple[str, ...]:
-    """The input columns: those that are listed, or all others that have a domain or bounds.
+    """Return the input columns: those that are listed, or all others that have a domain or bounds.
 
     What is made of a stored column of the target is no input: left out by default, and refused in a list.
     """
@@ -99,7 +99,7 @@ def find_inputs(table: Table, *, target: str, inputs: Sequence[str] | None, kind
 
 
 def is_described(column: Column) -> bool:
-    """Whether a column has a domain, or bounds that one can be made of."""
+    """Return whether a column has a domain, or bounds that one can be made of."""
     return column.domain is not None or column.bounds is not None
 
 
@@ -121,12 +121,12 @@ def bound_columns(table: Table, names: Sequence[str], *, steps: int = STEPS) -> 
 def build_design(
     table: Table, inputs: Sequence[str], *, categorical: Sequence[str] = (), grid: int
 ) -> Design:
-    """The features of `inputs`; those that are `categorical` are labels even if they are numbers."""
+    """Return the features of `inputs`; those that are `categorical` are labels even if they are numbers."""
     return design_columns({name: table.column(name) for name in inputs}, categorical=categorical, grid=grid)
 
 
 def design_columns(columns: Mapping[str, Column], *, categorical: Sequence[str] = (), grid: int) -> Design:
-    """The features of described `columns`, as `build_design` makes them."""
+    """Return the features of described `columns`, as `build_design` makes them."""
     terms: list[Term] = []
     scores, left_out = [], {}
     for name, column in columns.items():
@@ -157,7 +157,7 @@ def average_products(design: Design, *, grid: int) -> NDArray[np.float64]:
 
 
 def code_values(domain: Domain | None) -> list[Fraction] | None:
-    """The number behind every code of a domain, in a bin its middle; None if they are no numbers."""
+    """Return the number behind every code of a domain, in a bin its middle; None if they are no numbers."""
     if isinstance(domain, Bins):
         return [(low + high) / 2 for low, high in pairwise(domain.edges)]
     if isinstance(domain, (IntegerRange, Period, Values)) and isinstance(domain.labels[0], int):
@@ -166,7 +166,7 @@ def code_values(domain: Domain | None) -> list[Fraction] | None:
 
 
 def code_ends(domain: Domain | None) -> tuple[Fraction, Fraction]:
-    """The least and the largest number of a domain of numbers."""
+    """Return the least and the largest number of a domain of numbers."""
     if isinstance(domain, Bins):
         return domain.edges[0], domain.edges[-1]
     values = code_values(domain)
@@ -175,7 +175,7 @@ def code_ends(domain: Domain | None) -> tuple[Fraction, Fraction]:
 
 
 def number_values(column: Column) -> list[Fraction] | None:
-    """The number that every code stands for where a straight line may go through them; None of labels.
+    """Return the number that every code stands for where a straight line may go through them; None of labels.
 
     Listed values are labels. So are months, days and hours, which go round: of dates only years are numbers.
     """

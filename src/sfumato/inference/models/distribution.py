@@ -35,11 +35,11 @@ class DistributionModel:
     classes: tuple[Label, ...] = ()
 
     def is_known(self, row: int) -> bool:
-        """Whether the shares of a group are known."""
+        """Return whether the shares of a group are known."""
         return not bool(np.isnan(self.shares[row, 0]))
 
     def quantile(self, row: int, share: float) -> dict[str, float]:
-        """The value at `share` with the ends of its interval; within a bin, records are spread evenly."""
+        """Return value at `share` with the ends of its interval; within a bin, records are spread evenly."""
         shares = self.shares[row]
         cell, first, last = find_cell(shares, self.low[row], self.high[row], share)
         if self.whole:
@@ -53,19 +53,19 @@ class DistributionModel:
         return {"value": value, "low_95": float(starts[first]), "high_95": float(self.ends[last])}
 
     def share_upto(self, row: int, value: float) -> float:
-        """The share up to the last end that is not above `value`."""
+        """Return the share up to the last end that is not above `value`."""
         place = int(np.searchsorted(self.ends, value, side="right"))
         return float(self.shares[row, place - 1]) if place else 0.0
 
     def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """A distribution predicts nothing."""
+        """Return a distribution predicts nothing."""
         raise NotImplementedError
 
     probabilities = numbers
 
 
 def read_distribution(document: Mapping[str, Any], columns: Mapping[str, Column]) -> DistributionModel:
-    """The distribution that a model.json describes; raises a ValueError if it describes none."""
+    """Return the distribution that a model.json describes; raises a ValueError if it describes none."""
     groups = next((column.labels for column in columns.values()), (None,))
     ends = np.array(document["ends"], np.float64)
     shape = len(groups), ends.size

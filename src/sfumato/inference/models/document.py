@@ -13,7 +13,7 @@ LINKS: Mapping[Family, str] = {"classification": "logistic", "regression": "iden
 
 
 def pack_model(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a model.json.
+    """Return the bytes of a model.json.
 
     >>> pack_model({"format": FORMAT, "low": 0.5}).decode().strip()
     '{"format":"sfumato model 1","low":0.5}'

@@ -33,7 +33,7 @@ ROWS = (0.5, 0.5, 0.6, 0.37)
 
 
 def count_places(total: float, deviation: float) -> int:
-    """How many places of predictions to tell apart: more people bear more, the noise fewer.
+    """Return how many places of predictions to tell apart: more people bear more, the noise fewer.
 
     >>> count_places(6000, 4.4), count_places(20, 40)
     (18, 6)
@@ -43,7 +43,7 @@ def count_places(total: float, deviation: float) -> int:
 
 
 def place_edges(counts: Floats, edges: NDArray[np.int64], *, places: int) -> NDArray[np.int64]:
-    """Edges, of `edges`, that cut noisy counts between them into about equal places.
+    """Return edges, of `edges`, that cut noisy counts between them into about equal places.
 
     >>> place_edges(np.array([1.0, 9, 0, 9, 1]), np.array([10, 20, 30, 40]), places=2).tolist()
     [20]
@@ -68,7 +68,7 @@ def place_middles(edges: NDArray[np.int64]) -> Floats:
 
 
 def place_widths(counts: Floats, fine: NDArray[np.int64], edges: NDArray[np.int64]) -> Floats:
-    """How far apart the predictions of a place are: at most as its middle is from the next ones.
+    """Return how far apart the predictions of a place are: at most as its middle is from the next ones.
 
     `counts` are those between `fine` edges, of which `edges` are some: they tell of places whose predictions
     are nearly the same.
@@ -99,7 +99,7 @@ def judge_classes(
     effect: float = 1.0,
     right: bool = False,
 ) -> Record:
-    """Figures of a classification, from noisy `counts` by place and outcome.
+    """Return figures of a classification, from noisy `counts` by place and outcome.
 
     `chances` is the probability that is predicted at every place, and `widths` are those of places in log
     odds. `deviation` is the standard deviation of the noise of a count, `effect` the most records of one
@@ -137,7 +137,7 @@ def judge_classes(
 
 
 def _measure_auroc(counts: Floats, deviation: float, widths: Floats, effect: float) -> Record:
-    """The area under the curve: how often a record of the class scores higher than another.
+    """Return the area under the curve: how often a record of the class scores higher than another.
 
     Of two in the same place it is not known: between half of the time, and as often as log odds that differ
     evenly by the width of the place would have it.
@@ -174,14 +174,14 @@ def _weigh(
 
 
 def _vary(counts: Floats, slopes: Floats, deviation: float, effect: float) -> float:
-    """The variance of a function of counts with these slopes: by the draw of people, and by the noise."""
+    """Return variance of a function of counts with these slopes: by the draw of people, and by the noise."""
     squares = slopes**2
     drawn = float((np.maximum(counts, 0.0) * squares).sum())
     return effect * drawn + deviation**2 * float(squares.sum())
 
 
 def _calibrate(counts: Floats, deviation: float, chances: Floats, effect: float) -> list[Record]:
-    """Neighbouring places together, so that the noise of each point is small, or all of them."""
+    """Return neighbouring places together, so that the noise of each point is small, or all of them."""
     totals = np.maximum(counts.sum(axis=1), 0.0)
     least = max(ENOUGH * deviation * math.sqrt(2 * len(counts) / _POINTS), float(totals.sum()) / _POINTS)
     points: list[tuple[int, Record]] = []
@@ -237,12 +237,12 @@ class Powers:
 
     @property
     def means(self) -> Floats:
-        """The means of the powers 1, 2 and 4."""
+        """Return the means of the powers 1, 2 and 4."""
         return np.asarray(self.sums[1:] / max(float(self.sums[0]), 1.0))
 
 
 def judge_numbers(residuals: Powers, around: Powers, *, effect: float = 1.0) -> Record:
-    """Figures of a model of numbers: of its `residuals`, and of the target `around` a constant.
+    """Return figures of a model of numbers: of its `residuals`, and of the target `around` a constant.
 
     R2 compares the residuals with the deviations from the mean. The variances of sampling of both are theirs,
     and they vary together as the residuals alone do.
@@ -281,7 +281,7 @@ def judge_numbers(residuals: Powers, around: Powers, *, effect: float = 1.0) -> 
 def observe_numbers(
     counts: Floats, sums: Floats, predicted: Floats, *, noise: float, sum_noise: float, variance: float
 ) -> Record:
-    """The mean of the target over all, and at every place that the noise shows.
+    """Return the mean of the target over all, and at every place that the noise shows.
 
     It is what is `predicted` and the mean residual: `sums` are those of residuals, whose variance is about
     `variance`.

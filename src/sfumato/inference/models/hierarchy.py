@@ -50,7 +50,7 @@ class _Below:
 
 
 def fit_levels(levels: Sequence[Level]) -> tuple[Fitted, ...]:
-    """Counts of all levels that add up: weighted least squares, then whole numbers from the top down.
+    """Return counts of all levels that add up: weighted least squares, then whole numbers from the top down.
 
     >>> top = Level(values=np.array([9.0]), variance=1.0)
     >>> low = Level(values=np.array([5.0, -2.0]), variance=1.0, parents=np.array([0, 0]))
@@ -117,14 +117,14 @@ def _combine(level: Level, below: _Below) -> tuple[Floats, Floats]:
 
 
 def _sum(parents: Places, values: Floats, size: int) -> Floats:
-    """The sums of values by parent."""
+    """Return the sums of values by parent."""
     return np.asarray(np.bincount(parents, values, size), np.float64)
 
 
 def divide(
     values: Floats, variances: Floats, parents: Places, totals: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Whole counts, none negative, that add up to `totals` by parent and are near to `values`.
+    """Return whole counts, none negative, that add up to `totals` by parent and are near to `values`.
 
     First the nearest point of that simplex, where a value counts by the inverse of its variance; then every
     parent's remainders are rounded up from the largest on.
@@ -145,7 +145,7 @@ def divide(
 
 
 def _project(values: Floats, variances: Floats, parents: Places, totals: NDArray[np.int64]) -> Floats:
-    """The nearest point with no negative count whose sums by parent are `totals`.
+    """Return the nearest point with no negative count whose sums by parent are `totals`.
 
     It is max(0, value + shift * variance) with one shift for the children of a parent (Michelot 1986): who
     falls below zero under the shift of all that are left is zero in the end, so each round drops some.

@@ -44,7 +44,7 @@ class NoisyMoments:
 
     @property
     def size(self) -> int:
-        """The number of features."""
+        """Return the number of features."""
         return int(self.matrix.shape[0])
 
 
@@ -70,7 +70,7 @@ class Solution:
 
 
 def arrange_moments(values: Floats, pairs: Pairs, *, features: int, sigma: float) -> NoisyMoments:
-    """The matrix of noisy sums of products, from one answer per pair.
+    """Return the matrix of noisy sums of products, from one answer per pair.
 
     Squares that were left out are those of features that are 0 or 1, equal to their own sums.
     """
@@ -87,7 +87,7 @@ def arrange_moments(values: Floats, pairs: Pairs, *, features: int, sigma: float
 def fit_linear(
     moments: NoisyMoments, *, squares: NoisyMoments | None = None, design_effect: float = 1.0
 ) -> Solution:
-    """Least squares of the last feature on all others.
+    """Return least squares of the last feature on all others.
 
     `squares` are noisy sums of products of inputs, times squared residuals; `design_effect` multiplies the
     variance of sampling, where individuals have several records.
@@ -116,7 +116,7 @@ def fit_linear(
 
 
 def average_moments(parts: Sequence[NoisyMoments]) -> NoisyMoments:
-    """The mean of several measurements of the same moments, weighted by their precision."""
+    """Return the mean of several measurements of the same moments, weighted by their precision."""
     precisions = [1.0 / part.sigma**2 for part in parts]
     total = math.fsum(precisions)
     matrix = sum(weight / total * part.matrix for weight, part in zip(precisions, parts, strict=True))
@@ -124,7 +124,7 @@ def average_moments(parts: Sequence[NoisyMoments]) -> NoisyMoments:
 
 
 def estimate_loss(moments: NoisyMoments, coefficients: Floats) -> float:
-    """How much of R2 the noise costs: what it costs less than in 95 of 100 draws of the noise.
+    """Return how much of R2 the noise costs: what it costs less than in 95 of 100 draws of the noise.
 
     The model without noise, on the same records, has coefficients b; that of `moments` errs from it, along
     the eigenvectors of the noisy matrix, by noise of known variance and by what shrinking takes from b. What
@@ -151,13 +151,13 @@ def estimate_loss(moments: NoisyMoments, coefficients: Floats) -> float:
 
 
 def _find_spread(moments: NoisyMoments) -> float:
-    """The noisy variance of the target."""
+    """Return the noisy variance of the target."""
     records = max(float(moments.matrix[0, 0]), 1.0)
     return float(moments.matrix[-1, -1]) / records - float(moments.matrix[0, -1] / records) ** 2
 
 
 def _split_noise(moments: NoisyMoments, coefficients: Floats) -> tuple[Directions, Floats]:
-    """The directions of the inputs, and the variance that noise has in the equations along each."""
+    """Return the directions of the inputs, and the variance that noise has in the equations along each."""
     target = moments.size - 1
     split = split_directions(moments.matrix[:target, :target], moments.sigma)
     moved = split.vectors.T @ propagate_noise(moments, np.append(-coefficients, 1.0))[:target]
@@ -165,7 +165,7 @@ def _split_noise(moments: NoisyMoments, coefficients: Floats) -> tuple[Direction
 
 
 def bound_sum(means: Floats) -> float:
-    """What a sum of independent squares of normal numbers with these means stays below, with 95 %.
+    """Return what a sum of independent squares of normal numbers with these means stays below, with 95 %.
 
     By the law of a multiple of chi squared with the same mean and variance, after Wilson and Hilferty.
 
@@ -189,23 +189,23 @@ class Directions:
 
     @property
     def inverse(self) -> Floats:
-        """The inverse along strong directions, zero along the others."""
+        """Return the inverse along strong directions, zero along the others."""
         kept = self.vectors[:, self.strong]
         return np.asarray((kept / self.values[self.strong]) @ kept.T)
 
     @property
     def positive(self) -> Floats:
-        """The matrix along strong directions."""
+        """Return the matrix along strong directions."""
         kept = self.vectors[:, self.strong]
         return np.asarray((kept * self.values[self.strong]) @ kept.T)
 
     def solve(self, vector: Floats) -> Floats:
-        """The solution, along weak directions shrunk as far as the noise makes it uncertain."""
+        """Return the solution, along weak directions shrunk as far as the noise makes it uncertain."""
         return np.asarray(self.vectors @ (self.gains * (self.vectors.T @ vector)))
 
     @property
     def gains(self) -> Floats:
-        """What a slope along every direction is multiplied by."""
+        """Return what a slope along every direction is multiplied by."""
         held = np.maximum(self.values, 0.0)
         shrunk = held / np.maximum(held**2 + self.damping**2, 1e-300)
         return np.where(self.strong, 1.0 / np.where(self.strong, self.values, 1.0), shrunk)
@@ -214,7 +214,7 @@ class Directions:
 def split_directions(
     matrix: Floats, sigma: float, *, slope: float | None = None, damped: float = 1.0
 ) -> Directions:
-    """The directions of a symmetric matrix whose entries have noise of `sigma`, slopes noise of `slope`.
+    """Return directions of a symmetric matrix whose entries have noise of `sigma`, slopes noise of `slope`.
 
     `damped` is how much of the noise of the matrix shrinks what is solved along weak directions.
     """
@@ -238,7 +238,7 @@ def finish_solution(
     design_effect: float,
     hidden: float = _WEAK_SPREAD,
 ) -> Solution:
-    """The solution with what sampling and weak directions add to the covariance of its `noise`."""
+    """Return the solution with what sampling and weak directions add to the covariance of its `noise`."""
     weak = split.vectors[:, ~split.strong]
     return Solution(
         coefficients=coefficients,
@@ -269,13 +269,13 @@ def propagate_noise(moments: NoisyMoments, direction: Floats) -> Floats:
 
 
 def quadratic_variance(moments: NoisyMoments, direction: Floats) -> float:
-    """The variance of direction' E direction, for noise E of variance 1 in every answer."""
+    """Return the variance of direction' E direction, for noise E of variance 1 in every answer."""
     moved = direction @ propagate_noise(moments, direction)
     return float(moved @ moved)
 
 
 def _second_order(split: Directions, moments: NoisyMoments, target: int, coefficients: Floats) -> Floats:
-    """What the inverse of a noisy matrix is off by on average, in second order, taken off."""
+    """Return what the inverse of a noisy matrix is off by on average, in second order, taken off."""
     inverse = split.inverse
     variances = np.where(moments.sources[:target, :target] >= 0, moments.sigma**2, 0.0)
     expected = variances * inverse.T
@@ -315,7 +315,7 @@ def list_needed(matrix: Floats, sigma: float) -> Floats:
 
 
 def is_identified(solution: Solution, transform: Floats) -> NDArray[np.bool_]:
-    """Whether all coefficients that a row of `transform` needs are identified."""
+    """Return whether all coefficients that a row of `transform` needs are identified."""
     return np.asarray(~((transform != 0) & ~solution.identified).any(axis=1))
 
 
@@ -346,5 +346,5 @@ def find_components(moments: NoisyMoments, *, inputs: int) -> tuple[Floats, Floa
 
 
 def _widen(loadings: Floats) -> Floats:
-    """Loadings of inputs as directions of all features, between the constant and the target."""
+    """Return loadings of inputs as directions of all features, between the constant and the target."""
     return np.pad(loadings, ((0, 0), (1, 1)))

@@ -11,7 +11,7 @@ _FAR = 8
 
 
 def logistic_table(scale: int) -> tuple[int, NDArray[np.int64]]:
-    """The lowest score, and the probability of a class from it on, in units of 1 / scale.
+    """Return the lowest score, and the probability of a class from it on, in units of 1 / scale.
 
     >>> low, values = logistic_table(4096)
     >>> low, int(values[-low]), int(values[0]), values.size

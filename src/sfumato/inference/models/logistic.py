@@ -61,7 +61,7 @@ class Step:
 
 @lru_cache(maxsize=1)
 def logistic_weights() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Residuals, for outcomes 0 and 1, and curvatures at every level of the predictor."""
+    """Return residuals, for outcomes 0 and 1, and curvatures at every level of the predictor."""
     levels = 2 * REACH * _FINE
     middles = [(level + 0.5) / _FINE - REACH for level in range(levels)]
     chances = np.array([1.0 / (1.0 + math.exp(-middle)) for middle in middles])
@@ -88,7 +88,7 @@ def pool_start(steps: list[Step]) -> Step:
 
 
 def is_visible(start: Step) -> bool:
-    """Whether the number of records stands out of the noise, so that there is something to move by."""
+    """Return whether the number of records stands out of the noise, so that there is something to move by."""
     return float(start.curvature.matrix[0, 0]) > VISIBLE * start.curvature.sigma
 
 
@@ -134,7 +134,7 @@ def _arrive(steps: list[Step], last: int) -> _Arrival:
 
 
 def estimate_auroc_loss(steps: list[Step], *, last: int) -> float:
-    """How much of AUROC the noise costs: what it costs less than in 95 of 100 draws of the noise.
+    """Return how much of AUROC the noise costs: what it costs less than in 95 of 100 draws of the noise.
 
     Errors of coefficients add variance to the predictor: from noise, from what is taken for hidden along weak
     directions, and from slopes along these that noise does not explain. Of a predictor that is normal in both
@@ -176,7 +176,7 @@ def fit_logistic(
     design_effect: float = 1.0,
     last: int = LAST,
 ) -> Solution:
-    """The coefficients that the slopes of the `last` steps point to, and their covariance."""
+    """Return the coefficients that the slopes of the `last` steps point to, and their covariance."""
     found = _arrive(steps, last)
     split, sigma, start, slope = found.split, found.sigma, found.start, found.slope
     coefficients, variance = found.coefficients, found.variance
@@ -219,7 +219,7 @@ def list_needed_logistic(matrix: Floats, slopes: list[float], curvatures: list[f
 
 
 def _weigh(sigmas: list[float]) -> Floats:
-    """The weights of curvatures with this noise, older ones for less."""
+    """Return the weights of curvatures with this noise, older ones for less."""
     weights = np.array(
         [_DISCOUNT ** (len(sigmas) - 1 - place) / each**2 for place, each in enumerate(sigmas)]
     )
@@ -227,7 +227,7 @@ def _weigh(sigmas: list[float]) -> Floats:
 
 
 def _pool(steps: list[Step]) -> tuple[Floats, float]:
-    """The weighted mean of all curvatures, older ones for less, and the deviation of its noise."""
+    """Return the weighted mean of all curvatures, older ones for less, and the deviation of its noise."""
     weights = _weigh([each.curvature.sigma for each in steps])
     matrix = sum(weight * each.curvature.matrix for weight, each in zip(weights, steps, strict=True))
     variances = np.array([each.curvature.sigma**2 for each in steps])

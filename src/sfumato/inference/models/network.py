@@ -59,7 +59,7 @@ def list_inputs(design: Design) -> tuple[tuple[Whole, ...], tuple[Whole, ...]]:
 
 
 def first_weights(sizes: Sequence[int], *, columns: int, constants: Whole, grid: int, seed: int) -> Whole:
-    """The weights before the first step: hidden ones spread evenly, of the outputs only `constants`.
+    """Return the weights before the first step: hidden ones spread evenly, of the outputs only `constants`.
 
     Hidden units begin with about the variance 1 where every column sets an input to 1 or -1. The spread comes
     from a digest of the public `seed`, which every platform computes alike.
@@ -106,7 +106,7 @@ class Descent:
             self._summed += 1
 
     def average(self) -> Whole:
-        """The mean weights of the steps that were averaged."""
+        """Return the mean weights of the steps that were averaged."""
         return np.rint(self._sum / max(self._summed, 1)).astype(np.int64)
 
 
@@ -127,7 +127,7 @@ class NetworkModel:
     bounds: tuple[float, float] | None = None
 
     def outputs(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """What the last layer gives for every row."""
+        """Return what the last layer gives for every row."""
         first = self.layers[0]
         units = np.tile(first[-1], (rows, 1))
         for name, places, values in zip(self.columns, self.places, self.values, strict=True):
@@ -139,21 +139,21 @@ class NetworkModel:
         return np.asarray(units)
 
     def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """The number that is expected for every row."""
+        """Return the number that is expected for every row."""
         assert self.bounds is not None
         low, high = self.bounds
         found = (low + high) / 2 + self.outputs(codes, rows)[:, 0] * (high - low) / 2
         return np.asarray(np.clip(found, low, high))
 
     def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """The probability of every class, one row for every row of new data."""
+        """Return the probability of every class, one row for every row of new data."""
         scores = self.outputs(codes, rows)
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
 def read_network(document: Mapping[str, Any], columns: Mapping[str, Column]) -> NetworkModel:
-    """The network that a model.json describes; `columns` are those of its inputs."""
+    """Return the network that a model.json describes; `columns` are those of its inputs."""
     grid = int(document["weight_grid"])
     design = design_inputs(columns, categorical=document["categorical"], grid=int(document["input_grid"]))
     places, values = list_inputs(design)

@@ -36,7 +36,7 @@ class RegressionModel:
     classes: tuple[Label, ...] = ()
 
     def predictors(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """The constant and the effects of all columns, added up in their order."""
+        """Return the constant and the effects of all columns, added up in their order."""
         found = np.full(rows, self.constant)
         for name, effects in self.effects.items():
             code = codes[name]
@@ -44,19 +44,19 @@ class RegressionModel:
         return found
 
     def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """The number that is expected for every row."""
+        """Return the number that is expected for every row."""
         assert self.bounds is not None
         return np.asarray(np.clip(self.predictors(codes, rows), *self.bounds))
 
     def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """The probability of both classes, one row for every row of new data."""
+        """Return the probability of both classes, one row for every row of new data."""
         held = np.clip(self.predictors(codes, rows), -30.0, 30.0)
         chances = 1.0 / (1.0 + np.exp(-held))
         return np.column_stack([1.0 - chances, chances])
 
 
 def read_regression(document: Mapping[str, Any], columns: Mapping[str, Column]) -> RegressionModel:
-    """The model that a model.json describes; `columns` are those of its inputs.
+    """Return the model that a model.json describes; `columns` are those of its inputs.
 
     >>> from sfumato.core.facts.column import parse_column
     >>> columns = {"sex": parse_column("sex", {"values": ["m", "f"]})}

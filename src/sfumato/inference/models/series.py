@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def root_weights(periods: int, *, grid: int) -> tuple[int, ...]:
-    """The weights of the square root of running totals, as whole multiples of 1 / grid.
+    """Return the weights of the square root of running totals, as whole multiples of 1 / grid.
 
     >>> root_weights(4, grid=1024)
     (1024, 512, 384, 320)
@@ -32,7 +32,7 @@ def root_weights(periods: int, *, grid: int) -> tuple[int, ...]:
 
 
 def invert(weights: Floats) -> Floats:
-    """The power series whose product with that of `weights` is 1.
+    """Return the power series whose product with that of `weights` is 1.
 
     >>> invert(np.array([1.0, 0.5, 0.375])).tolist()
     [1.0, -0.5, -0.125]

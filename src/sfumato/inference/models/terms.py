@@ -42,16 +42,16 @@ class Basis:
 
     @property
     def asked(self) -> Floats:
-        """The weights of the sums that are asked, as numbers."""
+        """Return the weights of the sums that are asked, as numbers."""
         return self.weights / self.grid
 
     @property
     def rank(self) -> int:
-        """The number of directions, and of sums that are asked."""
+        """Return the number of directions, and of sums that are asked."""
         return int(self.directions.shape[1])
 
     def slopes(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """How the sums change with the coefficients, with one another, and with the constant.
+        """Return how the sums change with the coefficients, with one another, and with the constant.
 
         `weights` is the weight of a record of every group.
         """
@@ -60,14 +60,14 @@ class Basis:
         return weighted.T @ self.directions, weighted.T @ asked, weighted.sum(axis=0)
 
     def express(self) -> Floats:
-        """The directions as a constant, which is the first row, and combinations of what is asked."""
+        """Return the directions as a constant, which is the first row, and combinations of what is asked."""
         rows = np.column_stack([np.ones(self.counts.size), self.asked])
         root = np.sqrt(self.counts)[:, None]
         return np.asarray(np.linalg.lstsq(rows * root, self.directions * root, rcond=1e-9)[0])
 
 
 def join_codes(counts: Floats, *, ordered: int, least: float) -> Codes:
-    """The group of every code, such that groups hold about `least` records; by noisy `counts`.
+    """Return the group of every code, such that groups hold about `least` records; by noisy `counts`.
 
     The first `ordered` codes have an order, and neighbours are joined; of the others, all rare ones are.
 
@@ -102,7 +102,7 @@ def join_codes(counts: Floats, *, ordered: int, least: float) -> Codes:
 
 
 def build_basis(counts: Floats, groups: Codes, *, ordered: int, grid: int) -> Basis:
-    """The centred basis over `groups`; those of the first `ordered` codes are smooth in their order."""
+    """Return centred basis over `groups`; those of the first `ordered` codes are smooth in their order."""
     size = int(groups.max()) + 1
     totals = np.maximum(np.bincount(groups, weights=counts, minlength=size), 1.0)
     if size < 2:
@@ -142,7 +142,7 @@ def build_basis(counts: Floats, groups: Codes, *, ordered: int, grid: int) -> Ba
 
 
 def _frame(size: int) -> Floats:
-    """Orthonormal columns that each add up to nothing (Helmert's)."""
+    """Return orthonormal columns that each add up to nothing (Helmert's)."""
     columns = np.zeros((size, size - 1))
     for place in range(size - 1):
         length = math.sqrt((place + 1) * (place + 2))
@@ -152,7 +152,7 @@ def _frame(size: int) -> Floats:
 
 
 def cross_bases(one: Basis, two: Basis, *, counts: Floats | None, rank: int) -> Basis:
-    """The basis of what two columns do together beyond what each does alone: products of directions.
+    """Return the basis of what two columns do together beyond what each does alone: products of directions.
 
     Of each column the first `rank` directions are taken. `counts` are those of the pairs of groups; without
     them the columns are taken to be independent.
@@ -188,7 +188,7 @@ class Evidence:
 
 
 def mix_evidence(older: Evidence | None, newer: Evidence, *, weight: float) -> Evidence:
-    """Both together, the newer with `weight` between 0 and 1."""
+    """Return both together, the newer with `weight` between 0 and 1."""
     if older is None:
         return newer
     rest = 1 - weight
@@ -211,7 +211,7 @@ class Fitted:
 
 
 def shrink(evidence: Evidence, *, spread: float, doubt: float = 0.0, prior: float = 1.0) -> Fitted:
-    """The coefficients that are expected given noisy sums.
+    """Return the coefficients that are expected given noisy sums.
 
     They are normal with a variance that is unknown: several are weighed by how likely they make the sums, and
     against no effect at all. `spread` is the variance of a residual over its weight; `doubt` is that of the

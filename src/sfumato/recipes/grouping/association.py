@@ -39,16 +39,16 @@ class Partition:
 
     @property
     def complete(self) -> bool:
-        """Whether every row has a number."""
+        """Return whether every row has a number."""
         return not self.labels.size or int(self.labels.min()) >= 0
 
     def count(self) -> NDArray[np.int64]:
-        """The number of rows of each kind."""
+        """Return the number of rows of each kind."""
         return np.bincount(self.labels[self.labels >= 0], minlength=self.distinct)
 
 
 def make_partition(codes: NDArray[np.int64]) -> Partition:
-    """The rows told apart by `codes`, where a negative code means that the row has none.
+    """Return the rows told apart by `codes`, where a negative code means that the row has none.
 
     >>> make_partition(np.array([70, -1, 70, 9]))
     Partition(labels=array([ 1, -1,  1,  0]), distinct=2)
@@ -60,7 +60,7 @@ def make_partition(codes: NDArray[np.int64]) -> Partition:
 
 
 def join_partitions(first: Partition, second: Partition) -> Partition:
-    """The rows told apart by both; a row that has no number in one has none in both.
+    """Return the rows told apart by both; a row that has no number in one has none in both.
 
     >>> left, right = make_partition(np.array([0, 0, 1])), make_partition(np.array([5, 6, 6]))
     >>> join_partitions(left, right).distinct
@@ -73,7 +73,7 @@ def join_partitions(first: Partition, second: Partition) -> Partition:
 def count_joint(
     first: NDArray[np.int64], second: NDArray[np.int64], *, shape: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """How often each combination occurs, for those that do, in no order that matters.
+    """Return how often each combination occurs, for those that do, in no order that matters.
 
     The numbers are below `shape`, and none is negative.
 
@@ -90,7 +90,7 @@ def count_joint(
 
 
 def measure_association(columns: Sequence[Partition]) -> NDArray[np.float64]:
-    """The association of every pair of columns, from 0 to 1: a symmetric matrix with 1 on its diagonal.
+    """Return association of every pair of columns, from 0 to 1: a symmetric matrix with 1 on its diagonal.
 
     Of every pair, only rows that have a value in both columns are looked at. A column with one value
     tells nothing and has association 0 with all others. The shuffles are fixed ones, so that equal
@@ -118,7 +118,7 @@ def measure_association(columns: Sequence[Partition]) -> NDArray[np.float64]:
 
 
 def diversity(column: Partition) -> float:
-    """The chance that two rows differ, among those that have a value.
+    """Return the chance that two rows differ, among those that have a value.
 
     Two columns that follow from each other are this far, in total variation, from independent ones.
 
@@ -136,7 +136,7 @@ def _associate(
     entropies: tuple[float, float],
     orders: Sequence[NDArray[np.int64]],
 ) -> float:
-    """The association of two columns that have a value in every row."""
+    """Return the association of two columns that have a value in every row."""
     if not min(entropies) > 0:
         return 0.0
     shape = (first.distinct, second.distinct)
@@ -147,7 +147,7 @@ def _associate(
 
 
 def _associate_known(first: Partition, second: Partition, orders: Sequence[NDArray[np.int64]]) -> float:
-    """The association of two columns in the rows that have a value in both."""
+    """Return the association of two columns in the rows that have a value in both."""
     known = (first.labels >= 0) & (second.labels >= 0)
     if not known.any():
         return 0.0
@@ -182,7 +182,7 @@ def _entropy(counts: NDArray[np.int64]) -> float:
 
 
 def _shuffle(rows: int, turn: int) -> NDArray[np.int64]:
-    """An order of the rows that has nothing to do with them: by the digits of a mixed counter."""
+    """Return an order of the rows that has nothing to do with them: by the digits of a mixed counter."""
     mixed = (np.arange(rows, dtype=np.uint64) + np.uint64(1 + turn * rows)) * _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND

@@ -89,7 +89,7 @@ class Grouping:
         return tuple(f"{list_names(names)}: {text}" for names, text in notes if names)
 
     def to_record(self) -> dict[str, Any]:
-        """The groups, the pairs kept apart and what they were found by, as plain values for JSON."""
+        """Return the groups, the pairs kept apart and what they were found by, as plain values for JSON."""
         return {
             "groups": [{**asdict(group), "columns": list(group.columns)} for group in self.groups],
             "pairs": [{**asdict(pair), "columns": list(pair.columns)} for pair in self.apart],
@@ -198,7 +198,7 @@ def _mean_inside(association: NDArray[np.float64], members: tuple[int, ...]) -> 
 def _find_apart(
     names: Sequence[str], association: NDArray[np.float64], search: GroupSearch, *, least: float
 ) -> tuple[Apart, ...]:
-    """The strongest pairs of columns in different groups, and why their groups were not joined."""
+    """Return the strongest pairs of columns in different groups, and why their groups were not joined."""
     first, second = np.triu_indices(len(names), 1)
     values = association[first, second]
     home = {place: slot for slot, each in enumerate(search.groups()) for place in each.members}
@@ -262,7 +262,7 @@ class Spread:
 
 
 def spread_counts(counts: NDArray[np.int64]) -> Spread:
-    """The spread of the counts of occupied cells.
+    """Return the spread of the counts of occupied cells.
 
     >>> spread_counts(np.array([4, 1, 4]))
     Spread(counts=array([1., 4.]), times=array([1., 2.]))
@@ -288,7 +288,7 @@ class Noise:
     mu: float = 0.0
 
     def expect_error(self, spread: Spread, *, cells: int, groups: int) -> float:
-        """The expected distance, in total variation, of a released histogram from the true one.
+        """Return the expected distance, in total variation, of a released histogram from the true one.
 
         Three parts: records in cells that fall under the cut, the noise of cells that pass it, and
         empty cells that pass by their noise alone.
@@ -386,7 +386,7 @@ class GroupSearch:
                 self._consider(first, second)
 
     def groups(self) -> list[FoundGroup]:
-        """The groups as they are now."""
+        """Return the groups as they are now."""
         alive = self._alive()
         errors = self._errors(len(alive))
         return [
@@ -403,7 +403,7 @@ class GroupSearch:
             self._join(first, second)
 
     def pair_error(self) -> float:
-        """The expected distance of a pair of columns of the release from the truth, over all pairs."""
+        """Return the expected distance of a pair of columns of the release from the truth, over all pairs."""
         columns = len(self._slots)
         pairs = columns * (columns - 1) / 2
         alive = len(self._alive())
@@ -412,7 +412,7 @@ class GroupSearch:
         return 1 - self._quality(alive) / pairs
 
     def refusal(self, first: int, second: int) -> str:
-        """Why two of the groups, by their places in `groups()`, are not one."""
+        """Return why two of the groups, by their places in `groups()`, are not one."""
         alive = self._alive()
         (left, one), (right, other) = alive[first], alive[second]
         if one.cells * other.cells > self._max_cells:
@@ -433,7 +433,7 @@ class GroupSearch:
         return float(self._linked[first, second]) / (len(one.members) * len(other.members))
 
     def _consider(self, first: int, second: int) -> None:
-        """Counts two groups together, if they may be joined."""
+        """Return merge two groups, if they may be joined."""
         one, other = self._slots[first], self._slots[second]
         if one is None or other is None:
             return
@@ -453,7 +453,7 @@ class GroupSearch:
         self._joins[first, second] = _Join(cells, spread_counts(counts))
 
     def _errors(self, groups: int) -> NDArray[np.float64]:
-        """The expected error of every group if there are that many."""
+        """Return the expected error of every group if there are that many."""
         return np.array(
             [
                 1.0
@@ -468,7 +468,7 @@ class GroupSearch:
         return np.asarray(counts * (counts - 1) / 2, np.float64)
 
     def _column_errors(self, errors: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
-        """The expected error of one column of every group: between that of the group and its own alone."""
+        """Return expected error of one column of every group: between that of the group and its own alone."""
         alone = np.array(
             [self._noise.expect_error(spread, cells=size, groups=groups) for spread, size in self._columns]
         )
@@ -476,7 +476,7 @@ class GroupSearch:
         return np.asarray((errors + np.array(means)) / 2, np.float64)
 
     def _quality(self, groups: int) -> float:
-        """What is kept of all pairs of columns, if the budget is for that many groups."""
+        """Return what is kept of all pairs of columns, if the budget is for that many groups."""
         errors = self._errors(groups)
         seen = 1 - self._column_errors(errors, groups)
         return float(seen @ self._kept @ seen / 2 + self._pairs_inside() @ (1 - errors))

@@ -83,7 +83,7 @@ def _number(epsilon: Fraction) -> str:
 
 
 def draw_groups(found: Grouping, *, source: str) -> str:
-    """An SVG picture: a square of associations ordered by group, the groups framed and described.
+    """Return an SVG picture: a square of associations ordered by group, the groups framed and described.
 
     It needs nothing from elsewhere, and follows a reader's choice of a light or a dark page.
     """
@@ -125,47 +125,47 @@ class _Layout:
 
     @property
     def cell(self) -> float:
-        """The side of a cell: small for many columns, never too small for its label."""
+        """Return the side of a cell: small for many columns, never too small for its label."""
         return min(26.0, max(10.0, 640 / self.columns))
 
     @property
     def font(self) -> float:
-        """The size of a label."""
+        """Return the size of a label."""
         return min(12.0, self.cell * 0.9)
 
     @property
     def side(self) -> float:
-        """The side of the square."""
+        """Return the side of the square."""
         return self.cell * self.columns
 
     @property
     def label(self) -> float:
-        """The room for a label."""
+        """Return the room for a label."""
         return 10 + 0.64 * self.font * self.signs
 
     @property
     def left(self) -> float:
-        """Where the square begins."""
+        """Return where the square begins."""
         return _MARGIN + self.label
 
     @property
     def top(self) -> float:
-        """Where the square begins, under heading, legend and labels."""
+        """Return where the square begins, under heading, legend and labels."""
         return 122 + self.label
 
     @property
     def width(self) -> float:
-        """The width of the picture, with room for what is said of the groups."""
+        """Return the width of the picture, with room for what is said of the groups."""
         return max(560.0, self.left + self.side + 190 + _MARGIN)
 
     @property
     def height(self) -> float:
-        """The height of the picture."""
+        """Return the height of the picture."""
         return self.top + self.side + _MARGIN
 
 
 def _draw_legend() -> Markup:
-    """The shades with the associations at which they begin."""
+    """Return the shades with the associations at which they begin."""
     step = 38
     end = step * len(LEVELS)
     parts = [
@@ -181,7 +181,7 @@ def _draw_legend() -> Markup:
 
 
 def _draw_shades(matrix: NDArray[np.float64], layout: _Layout) -> list[Markup]:
-    """One path per shade, so that a hundred columns stay a small file."""
+    """Return one path per shade, so that a hundred columns stay a small file."""
     levels = np.searchsorted(LEVELS, matrix, side="right") - 1
     np.fill_diagonal(levels, len(LEVELS))
     cell = layout.cell
@@ -200,7 +200,7 @@ def _draw_shades(matrix: NDArray[np.float64], layout: _Layout) -> list[Markup]:
 
 
 def _draw_labels(names: list[str], layout: _Layout) -> list[Markup]:
-    """The names of the columns, beside the rows and above the columns; whole ones on hovering."""
+    """Return the names of the columns, beside the rows and above the columns; whole ones on hovering."""
     parts = []
     for index, name in enumerate(names):
         clipped, whole = clip_text(name, _LONGEST), plain_text(name)
@@ -213,7 +213,7 @@ def _draw_labels(names: list[str], layout: _Layout) -> list[Markup]:
 
 
 def _draw_frames(groups: tuple[Group, ...], layout: _Layout) -> list[Markup]:
-    """A frame around every group of several columns, and its cells at the edge of the square."""
+    """Return a frame around every group of several columns, and its cells at the edge of the square."""
     parts, start = [], 0
     for group in groups:
         count = len(group.columns)

@@ -42,7 +42,7 @@ class PublicCodes:
 
 
 def read_columns(path: Path) -> pa.Table:
-    """The table in a Parquet, CSV or CSV.gz file, with columns of different names and at least one row."""
+    """Return table in a Parquet, CSV or CSV.gz file, with columns of different names and at least one row."""
     shown = plain_text(path.name)
     rows, _ = read_public_table(path)
     names = rows.column_names
@@ -57,7 +57,7 @@ def read_columns(path: Path) -> pa.Table:
 
 
 def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> PublicCodes:
-    """The codes of the columns by their own values, a missing value being one of them.
+    """Return the codes of the columns by their own values, a missing value being one of them.
 
     Numbers and dates with more than MOST_VALUES values are cut into BINS bins of about equal counts.
 
@@ -94,7 +94,7 @@ def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> Pu
 
 
 def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | None = None) -> PublicCodes:
-    """The codes of the columns by the domains of the described `table`, -1 outside of them."""
+    """Return the codes of the columns by the domains of the described `table`, -1 outside of them."""
     described = [name for name, column in table.columns.items() if column.domain is not None]
     codes: dict[str, NDArray[np.int64]] = {}
     sizes: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _choose(names: Sequence[str], chosen: Sequence[str] | None, *, where: str) -
 
 
 def _plain_values(name: str, column: pa.ChunkedArray) -> pa.Array:
-    """The values as numbers or text, missing where there is none."""
+    """Return the values as numbers or text, missing where there is none."""
     values = column.combine_chunks()
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -155,7 +155,7 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> pa.Array:
 
 
 def _read_numbers(values: pa.Array) -> pa.Array:
-    """Text as the numbers or dates it is written for, if all of it is; otherwise as it is."""
+    """Return text as the numbers or dates it is written for, if all of it is; otherwise as it is."""
     marked = pc.is_in(pc.utf8_lower(values), value_set=pa.array(_MISSING, values.type))
     known = pc.if_else(marked, None, values)
     if known.null_count == len(known):
@@ -169,7 +169,7 @@ def _read_numbers(values: pa.Array) -> pa.Array:
 
 
 def _plain_numbers(values: pa.Array) -> pa.Array:
-    """Numbers and dates as numbers, missing where there is none."""
+    """Return numbers and dates as numbers, missing where there is none."""
     kind = values.type
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = values.cast(pa.float64(), safe=False)
@@ -184,13 +184,13 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _number(values: pa.Array) -> NDArray[np.int64]:
-    """A number for every distinct value, in order of appearance; the last one for a missing value."""
+    """Return a number for every distinct value, in order of appearance; the last one for a missing value."""
     encoded = values.dictionary_encode()
     return to_numpy(encoded.indices.fill_null(len(encoded.dictionary))).astype(np.int64)
 
 
 def _cut(values: pa.Array) -> NDArray[np.int64]:
-    """The bins of numbers, by cuts at equal shares of the rows; a frequent number has a bin of its own."""
+    """Return bins of numbers, by cuts at equal shares of the rows; a frequent number has a bin of its own."""
     known = to_numpy(values.is_valid().cast(pa.uint8())).astype(bool)
     numbers = to_numpy(values.drop_null())
     ordered = np.sort(numbers)

@@ -57,7 +57,7 @@ class ProposedRule:
     broken: float
 
     def describe(self) -> str:
-        """What speaks for it."""
+        """Return what speaks for it."""
         return f"held in all {self.rows:,} public rows; by chance about {self.broken:,.0f} would break it"
 
 
@@ -343,7 +343,7 @@ def _list_sides(column: Column, seen: NDArray[np.int64]) -> Iterator[_Side]:
 def _find_apart(
     ones: Sequence[_Side], others: Sequence[_Side], counts: NDArray[np.int64], needed: float
 ) -> Iterator[_Apart]:
-    """For each side of the second column the largest of the first that no row has with it."""
+    """Return for each side of the second column the largest of the first that no row has with it."""
     if not ones or not others:
         return
     first, second = (np.array([side.codes for side in each], np.float64) for each in (ones, others))
@@ -358,7 +358,7 @@ def _find_apart(
 def _find_missing(
     ones: Sequence[_Side], others: Sequence[_Side], counts: NDArray[np.int64], needed: float
 ) -> Iterator[tuple[_Apart, str]]:
-    """What the second column says exactly where the first is missing."""
+    """Return what the second column says exactly where the first is missing."""
     missing = next((side for side in ones if side.text.endswith(" is missing")), None)
     if missing is None:
         return
@@ -378,7 +378,7 @@ def _find_missing(
 def _follow_dependence(
     ones: Sequence[_Side], counts: NDArray[np.int64], decided: str
 ) -> Iterator[tuple[_Side, _Side]]:
-    """Each value of a column that decides another, apart from what it does not decide."""
+    """Return each value of a column that decides another, apart from what it does not decide."""
     for side in ones:
         if side.codes.sum() == 1:
             never = counts[side.codes].sum(axis=0) == 0
@@ -386,7 +386,7 @@ def _follow_dependence(
 
 
 def _follows(each: _Apart, kept: Mapping[str, Sequence[tuple[_Side, _Side]]]) -> bool:
-    """Whether that two sides are apart follows from those `kept`, by any number of steps.
+    """Return whether that two sides are apart follows from those `kept`, by any number of steps.
 
     What is kept is listed by the column of the first of two sides.
     """
@@ -410,7 +410,7 @@ def _deny(side: _Side) -> _Side:
 
 
 def _count(columns: Mapping[str, Column], codes: _Codes, one: str, other: str) -> NDArray[np.int64] | None:
-    """The public rows by the values of two columns; None where combinations are too many, or no rows."""
+    """Return public rows by the values of two columns; None where combinations are too many, or no rows."""
     shape = columns[one].size, columns[other].size
     if shape[0] * shape[1] > _MOST_CELLS:
         return None
@@ -420,5 +420,5 @@ def _count(columns: Mapping[str, Column], codes: _Codes, one: str, other: str) -
 
 
 def _needed(tried: int) -> float:
-    """How many rows must speak for a rule, if so many are tried: its chance is e to the minus that."""
+    """Return how many rows must speak for a rule, if so many are tried: its chance is e to the minus that."""
     return math.log(max(1, tried) / _CHANCE)

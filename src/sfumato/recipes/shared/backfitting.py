@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -72,82 +72,131 @@ _PAIR_EVIDENT = 1.0  # the least log odds of a pair that is chosen
 _MOST_JOINT_CODES = 128  # of all inputs together, beyond the first of each
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """One score to fit: what it is fitted to, and with what share of which budget."""
+
+    budget: RemainingBudget
+    known: Columns
+    target: str
+    counted: Counted
+    digits: Digits
+    response: Response
+    share: Fraction
+    pairs: int | None
+    label: str
+    progress: Callable[[str], None]
+
+    @property
+    def inputs(self) -> Part:
+        """List the inputs, each as the columns of a term."""
+        return tuple((name,) for name in self.known[:-1])
+
+    @property
+    def people(self) -> float:
+        """Return how many people there are for the noise of a term.
+
+        The more there are, the rarer residuals may be to count.
+        """
+        people = self.counted.total / self.budget.table.unit.max_records
+        return people * math.sqrt(self.share / (len(self.known) - 1))
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What is known of the term of some columns; nothing but its basis before its sums are asked."""
+
+    basis: Basis
+    term: Term | None = None
+    coefficients: NDArray[np.float64] | None = None
+    covariance: NDArray[np.float64] | None = None
+    log_odds: float = 0.0
+    balance: float = 0.0
+
+    @property
+    def effects(self) -> NDArray[np.float64]:
+        """Return what each group adds to the score."""
+        assert self.coefficients is not None
+        return self.basis.directions @ self.coefficients
+
+
+@dataclass(slots=True, eq=False)
+class _Constant:
+    """The intercept, its variance by its own sums, and how far off it may be while terms change."""
+
+    value: float
+    doubt: float
+    off: float
+
+
+@dataclass(slots=True, eq=False)
+class _Residual:
+    """How residuals are clipped, in all and in standard deviations, their variance and their weight."""
+
+    clip: float
+    wide: float
+    spread: float
+    weight: float = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Drift:
+    """How far sums have moved from sweep to sweep, in all, in units of their noise; and how many."""
+
+    moved: float = 1.0
+    seen: float = 1.0
+
+
 class Fitting:
     """One score under way: the intercept, and for every input what is known of its term."""
 
-    def __init__(
-        self,
-        *,
-        budget: RemainingBudget,
-        known: Columns,
-        target: str,
-        counted: Counted,
-        digits: Digits,
-        response: Response,
-        share: Fraction,
-        pairs: int | None,
-        label: str,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.budget, self.known, self.target, self.response = budget, known, target, response
-        self.share, self.label, self.progress = share, label, progress
-        self.digits = digits
-        self.total, self.populated = counted.total, counted.populated
-        # How many people there are for the noise of a term. The more, the rarer residuals may be to count.
-        people = self.total / budget.table.unit.max_records
-        self.clear = people * math.sqrt(share / (len(known) - 1))
-        self.wide = min(max(_CLIP * (self.clear / 30) ** _CLIP_GROWTH, _CLIP), _MOST_CLIP)
-        self.numbers = suffice(budget, self.total, _NUMBERS, _MOST_NUMBERS)
-        self.counted = counted
-        self.inputs: Part = tuple((name,) for name in known[:-1])
-        self.bases: dict[Columns, Basis] = {
-            each: self._build_basis(*each, finest=_FINEST) for each in self.inputs
-        }
+    def __init__(self, task: Task) -> None:
+        self.task, self.budget, self.response = task, task.budget, task.response
+        response = task.response
+        wide = min(max(_CLIP * (task.people / 30) ** _CLIP_GROWTH, _CLIP), _MOST_CLIP)
+        self.numbers = suffice(task.budget, task.counted.total, _NUMBERS, _MOST_NUMBERS)
+        self.states = {each: _State(self._build_basis(*each, finest=_FINEST)) for each in task.inputs}
         self.joint = self._find_joint()
         # Inputs that are fitted together are many that go together: what pairs add is in them already.
-        usual = _USUAL_PAIRS if self.clear >= _CLEAR and not self.joint else 0
-        self.pairs = usual if pairs is None else pairs
+        usual = _USUAL_PAIRS if task.people >= _CLEAR and not self.joint else 0
+        self.pairs = usual if task.pairs is None else task.pairs
         self.evidence: dict[Part, Evidence] = {}
-        # How far sums have moved from sweep to sweep, in all, in units of their noise; and how many.
-        self.moved, self.seen = 1.0, 1.0
         self.moments = np.zeros((0, 0))
-        self.coefficients: dict[Columns, NDArray[np.float64]] = {}
-        self.odds: dict[Columns, float] = {}
-        self.covariances: dict[Columns, NDArray[np.float64]] = {}
-        self.terms: dict[Columns, Term] = {}
-        self.balances: dict[Columns, float] = {}
-        self.intercept = response.intercept
-        self.doubt = self.off = max(response.prior / 10, response.doubt**2)
-        self.clip = min(self.wide * response.size, response.most)
-        self.spread = response.spread
-        self.weight = self._average_weight()
+        doubt = max(response.prior / 10, response.doubt**2)
+        self.constant = _Constant(response.intercept, doubt, doubt)
+        self.residual = _Residual(min(wide * response.size, response.most), wide, response.spread)
+        self.residual.weight = self._average_weight()
+        self.drift = _Drift()
 
     def run(self) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Score]:
-        """The score, after all sweeps."""
-        if self.clear < _TOO_FEW:
+        """Return the score, after all sweeps."""
+        if self.task.people < _TOO_FEW:
             # A clip that bends the sum of a skewed target would be most of the error of a constant.
-            self.wide = _MOST_CLIP
-            self.clip = min(self.wide * self.response.size, self.response.most)
+            self.residual.wide = _MOST_CLIP
+            self.residual.clip = min(self.residual.wide * self.response.size, self.response.most)
             for turn in range(2):
-                yield from self._ask_numbers(turn, self.share / 2)
+                yield from self._ask_numbers(turn, self.task.share / 2)
             return self._finish()
         block, sweeps = self.joint, _SWEEPS
-        share = self.share * (1 - self.numbers - (_PAIRS if self.pairs else 0))
+        share = self.task.share * (1 - self.numbers - (_PAIRS if self.pairs else 0))
         if block:
             sweeps = _JOINT_SWEEPS
-            share -= self.share * _JOINT
-        inputs = max(1, len([each for each in self.inputs if self._rank(each)]))
+            share -= self.task.share * _JOINT
+        inputs = max(1, len([each for each in self.task.inputs if self._rank(each)]))
         part = share / (sweeps * inputs)
-        for_pair = self.share * _PAIRS * (1 - _CHOICE) / max(1, self.pairs)
+        for_pair = self.task.share * _PAIRS * (1 - _CHOICE) / max(1, self.pairs)
         kept: list[Columns] = []
         for sweep in range(sweeps):
             # The first constant carries all others, so half of what numbers may cost is for it.
-            numbers = self.share * self.numbers / 2 / (1 if sweep == 0 else sweeps - 1)
-            self.moved, self.seen = self.moved / 4, self.seen / 4  # the latest count most
+            numbers = self.task.share * self.numbers / 2 / (1 if sweep == 0 else sweeps - 1)
+            self.drift.moved, self.drift.seen = (
+                self.drift.moved / 4,
+                self.drift.seen / 4,
+            )  # the latest count most
             yield from self._ask_numbers(sweep, numbers)
             if block and sweep % 2 == 0 and (sweep == 0 or self.response.weights is not None):
                 times = 1 if self.response.weights is None else (sweeps + 1) // 2
-                yield from self._ask_moments(block, sweep, self.share * _JOINT / times)
+                yield from self._ask_moments(block, sweep, self.task.share * _JOINT / times)
             if self.pairs and sweep == sweeps - _PAIR_SWEEPS:
                 kept = yield from self._choose_pairs(sweep, for_pair / (_PAIR_SWEEPS + 1))
                 # What pairs do not need is for the terms of single inputs.
@@ -156,13 +205,18 @@ class Fitting:
                 yield from self._update(each, sweep, part, together=bool(block))
             for pair in kept:
                 yield from self._update((pair,), sweep, for_pair / (_PAIR_SWEEPS + 1))
-            self.progress(f"{self.label}sweep {sweep + 1} of {sweeps}")
+            self.task.progress(f"{self.task.label}sweep {sweep + 1} of {sweeps}")
         return self._finish()
+
+    @property
+    def _curvature(self) -> float:
+        """Return the weight of all records together."""
+        return self.task.counted.total * self.residual.weight
 
     def _finish(self) -> Score:
         return Score(
-            intercept=round(self.intercept * self.response.score_grid) + self.response.offset,
-            shapes=tuple(self._shape(each) for each in self.bases),
+            intercept=round(self.constant.value * self.response.score_grid) + self.response.offset,
+            shapes=tuple(self._shape(each) for each in self.states),
         )
 
     def _choose_pairs(
@@ -174,31 +228,31 @@ class Fitting:
         are kept are counted, for `share` each.
         """
         offered = self._offer_pairs()
-        self.bases |= {pair: self._cross(pair, None) for pair in offered}
+        self.states |= {pair: _State(self._cross(pair, None)) for pair in offered}
         if offered:
             yield from self._update(
-                tuple(offered), sweep, self.share * _PAIRS * _CHOICE / len(offered), label="choice"
+                tuple(offered), sweep, self.task.share * _PAIRS * _CHOICE / len(offered), label="choice"
             )
-        best = sorted(offered, key=lambda pair: -round(self.odds[pair], 6))[: self.pairs]
-        kept = [pair for pair in best if self.odds[pair] > _PAIR_EVIDENT]
+        best = sorted(offered, key=lambda pair: -round(self.states[pair].log_odds, 6))[: self.pairs]
+        kept = [pair for pair in best if self.states[pair].log_odds > _PAIR_EVIDENT]
         for pair in offered:
             # Terms wait for the counts, without which they may be far too large.
-            del self.terms[pair], self.coefficients[pair]
+            self.states[pair].term = self.states[pair].coefficients = None
             if pair not in kept:
-                del self.bases[pair]
+                del self.states[pair]
         ones = np.full(self.response.targets.size, round(self.response.scale), np.int64)
         plain = self._ask((), targets=ones, link=None, clip=1.0)
         asks = []
         for pair in kept:
             counted = replace(
-                plain, columns=pair, intercept=0, terms=(), queries=_list_groups(self.bases[pair])
+                plain, columns=pair, intercept=0, terms=(), queries=_list_groups(self.states[pair].basis)
             )
-            asks.append(self.budget.calibrate(f"{self.label}counts of {_name(pair)}", counted, share))
+            asks.append(self.budget.calibrate(f"{self.task.label}counts of {_name(pair)}", counted, share))
         if asks:
             answers = yield tuple(self.budget.spend(ask) for ask in asks)
             for pair, answer in zip(kept, answers, strict=True):
                 counts, deviation = self._read(answer)
-                self.bases[pair] = self._cross(pair, np.maximum(counts, deviation))
+                self.states[pair].basis = self._cross(pair, np.maximum(counts, deviation))
                 self._recount(pair)
         return kept
 
@@ -208,19 +262,18 @@ class Fitting:
         slopes, sampling, constant = self._find_slopes((pair,))
         self.evidence[pair,] = replace(
             older,
-            sums=older.sums + (constant - older.constant) * self.intercept,
+            sums=older.sums + (constant - older.constant) * self.constant.value,
             slopes=slopes,
-            sampling=sampling - np.outer(constant, constant) / (self.total * self.weight),
+            sampling=sampling - np.outer(constant, constant) / self._curvature,
             constant=constant,
         )
 
     def _offer_pairs(self) -> list[Columns]:
-        """Pairs of the inputs whose terms move predictions most; few more than are wanted."""
+        """Return pairs of the inputs whose terms move predictions most; few more than are wanted."""
         reach = {}
-        for each in self.inputs:
-            if each in self.terms and self._rank(each):
-                basis = self.bases[each]
-                effects = basis.directions @ self.coefficients[each]
+        for each in self.task.inputs:
+            if self.states[each].term is not None and self._rank(each):
+                basis, effects = self.states[each].basis, self.states[each].effects
                 reach[each] = round(float(effects**2 @ basis.counts / basis.counts.sum()), 9)
         order = sorted(reach, key=lambda each: -reach[each])
         pairs: list[Columns] = [one + two for place, two in enumerate(order) for one in order[:place]]
@@ -232,21 +285,21 @@ class Fitting:
         return cross_bases(one, two, counts=counts, rank=_PAIR_RANK)
 
     def _list_batches(self, sweep: int) -> list[Part]:
-        """The inputs in the groups that are asked about at once, other ones in every sweep."""
-        terms = [each for each in self.inputs if self._rank(each)]
+        """Return the inputs in the groups that are asked about at once, other ones in every sweep."""
+        terms = [each for each in self.task.inputs if self._rank(each)]
         number = math.ceil(len(terms) / _TOGETHER)
         # Steps of another width bring together other inputs.
         order = [terms[place] for place in _stride(len(terms), sweep)]
         return [tuple(order[start::number]) for start in range(number)]
 
     def _rank(self, columns: Columns) -> int:
-        return self.bases[columns].rank if self.bases[columns].counts.size > 1 else 0
+        return self.states[columns].basis.rank if self.states[columns].basis.counts.size > 1 else 0
 
     def _find_joint(self) -> Part:
-        """All inputs that have a term, if they have few directions in all; else none."""
-        block = tuple(each for each in self.inputs if self._rank(each))
+        """Return all inputs that have a term, if they have few directions in all; else none."""
+        block = tuple(each for each in self.task.inputs if self._rank(each))
         few = sum(map(self._rank, block)) <= _MOST_JOINT
-        return block if len(block) > 1 and few and may_join(self.budget.table, self.known[:-1]) else ()
+        return block if len(block) > 1 and few and may_join(self.budget.table, self.task.known[:-1]) else ()
 
     def _ask_moments(self, block: Part, sweep: int, share: Fraction) -> Asking:
         """How the directions of all terms go together: noisy sums of their products, weighted by the link."""
@@ -255,15 +308,15 @@ class Fitting:
         zero = np.zeros(response.targets.size, np.int64)
         asks = []
         for one, two in pairs:
-            coarser = 2 ** (self.digits.basis - self.digits.product)
-            queries = _multiply(self.bases[one], self.bases[two], coarser=coarser)
+            coarser = 2 ** (self.task.digits.basis - self.task.digits.product)
+            queries = _multiply(self.states[one].basis, self.states[two].basis, coarser=coarser)
             counted: Marginal | Residuals = Marginal(one + two, queries)
             if response.weights is not None:
                 most = float(response.weights.values.max()) / response.scale
                 counted = self._ask(
                     one + two, targets=zero, link=response.weights, clip=most, queries=queries
                 )
-            name = f"{self.label}moments {sweep + 1}: {_name(one + two)}"
+            name = f"{self.task.label}moments {sweep + 1}: {_name(one + two)}"
             asks.append(self.budget.spend(self.budget.calibrate(name, counted, share / len(pairs))))
         answers = yield tuple(asks)
         found: dict[Part, NDArray[np.float64]] = {}
@@ -284,27 +337,29 @@ class Fitting:
         self, one: Columns, two: Columns, found: Mapping[Part, NDArray[np.float64]]
     ) -> NDArray[np.float64]:
         if one == two:
-            return self.bases[one].slopes(self._weights(one))[1]
+            return self.states[one].basis.slopes(self._weights(one))[1]
         return found[one, two] if (one, two) in found else found[two, one].T
 
     def _ask(self, columns: Columns, **options: Any) -> Residuals:  # noqa: ANN401 - options of Residuals
         response = self.response
-        clip = max(1, round(options.pop("clip", self.clip) * response.scale))
+        clip = max(1, round(options.pop("clip", self.residual.clip) * response.scale))
         return Residuals(
             columns=columns,
-            known=self.known,
-            target=self.target,
+            known=self.task.known,
+            target=self.task.target,
             clip=min(clip, 2**20),
-            intercept=round(self.intercept * response.score_grid),
-            terms=tuple(self.terms[each] for each in self.bases if each in self.terms),
+            intercept=round(self.constant.value * response.score_grid),
+            terms=tuple(each.term for each in self.states.values() if each.term is not None),
             **{"targets": response.targets, "link": response.link, **options},
         )
 
     def _ask_numbers(self, sweep: int, share: Fraction) -> Asking:
         """The sum of all residuals, and their weight or their spread: three numbers at most, in one batch."""
-        response, label = self.response, f"{self.label}sweep {sweep + 1}: "
+        response, label = self.response, f"{self.task.label}sweep {sweep + 1}: "
         # A first constant that may be far off is looked for from afar.
-        wide = min(self.clip + 3 * response.doubt, response.most) if sweep == 0 else self.clip
+        wide = (
+            min(self.residual.clip + 3 * response.doubt, response.most) if sweep == 0 else self.residual.clip
+        )
         asks = {"intercept": self._ask((), clip=wide)}
         if response.weights is not None:
             zero = np.zeros(response.targets.size, np.int64)
@@ -319,28 +374,29 @@ class Fitting:
         values = {name: self._read(answer) for name, answer in zip(asks, answers, strict=True)}
         if "weight" in values:
             value, deviation = values["weight"]
-            measured = -float(value[0]) / self.total
+            measured = -float(value[0]) / self.task.counted.total
             # A measured weight that its noise may explain is not trusted.
-            if measured > 3 * deviation / self.total:
-                self.weight = measured
+            if measured > 3 * deviation / self.task.counted.total:
+                self.residual.weight = measured
         if "spread" in values:
             value, deviation = values["spread"]
-            mean = float(value[0]) / self.total
-            if mean > 3 * deviation / self.total:
+            mean = float(value[0]) / self.task.counted.total
+            if mean > 3 * deviation / self.task.counted.total:
                 size = 1.4 * mean
-                self.spread = min(size**2, self.response.spread)
-                self.clip = min(self.clip, max(self.wide * size, 4 / response.scale))
+                self.residual.spread = min(size**2, self.response.spread)
+                self.residual.clip = min(
+                    self.residual.clip, max(self.residual.wide * size, 4 / response.scale)
+                )
         value, deviation = values["intercept"]
-        curvature = self.total * self.weight
-        noise = (deviation / curvature) ** 2
-        step = float(value[0]) / curvature
+        noise = (deviation / self._curvature) ** 2
+        step = float(value[0]) / self._curvature
         # What is known of the constant is kept, unless it is seen to have changed as the terms did.
-        moved = max(0.0, step**2 - _FAR**2 * (self.doubt + noise)) if sweep else 0.0
-        gain = (self.doubt + moved) / (self.doubt + moved + noise)
-        self.doubt = (self.doubt + moved) * (1 - gain)
-        self.off = self.doubt + (moved / 2 if sweep else _DRIFT * response.prior)
+        moved = max(0.0, step**2 - _FAR**2 * (self.constant.doubt + noise)) if sweep else 0.0
+        gain = (self.constant.doubt + moved) / (self.constant.doubt + moved + noise)
+        self.constant.doubt = (self.constant.doubt + moved) * (1 - gain)
+        self.constant.off = self.constant.doubt + (moved / 2 if sweep else _DRIFT * response.prior)
         step *= gain
-        self.intercept += min(max(step, -1.0), 1.0)
+        self.constant.value += min(max(step, -1.0), 1.0)
 
     def _update(
         self, block: Part, sweep: int, share: Fraction, *, together: bool = False, label: str = "sweep"
@@ -348,8 +404,8 @@ class Fitting:
         """Asks what the model so far leaves by the columns of `block`, and fits their terms anew."""
         asks = [
             self.budget.calibrate(
-                f"{self.label}{label} {sweep + 1}: {_name(columns)}",
-                self._ask(columns, queries=_list_queries(self.bases[columns])),
+                f"{self.task.label}{label} {sweep + 1}: {_name(columns)}",
+                self._ask(columns, queries=_list_queries(self.states[columns].basis)),
                 share,
             )
             for columns in block
@@ -365,23 +421,22 @@ class Fitting:
             start += rank
             place = 0
             for columns in part:
-                basis = self.bases[columns]
-                cut = slice(place, place + basis.rank)
-                place += basis.rank
+                state = self.states[columns]
+                cut = slice(place, place + state.basis.rank)
+                place += state.basis.rank
                 # Terms that are asked at once see the same residuals, and would correct them together twice.
-                before = self.coefficients.get(columns, np.zeros(basis.rank))
+                before = np.zeros(state.basis.rank) if state.coefficients is None else state.coefficients
                 step = _DAMPED if len(parts) > 1 else 1.0
-                self.coefficients[columns] = before + step * (fitted.coefficients[cut] - before)
-                self.odds[columns] = fitted.log_odds
-                self.covariances[columns] = fitted.covariance[cut, cut]
+                state.coefficients = before + step * (fitted.coefficients[cut] - before)
+                state.log_odds, state.covariance = fitted.log_odds, fitted.covariance[cut, cut]
         for columns in block:
-            basis = self.bases[columns]
-            values = basis.directions @ self.coefficients[columns]
-            self.intercept += self._balance(columns, values)
+            state = self.states[columns]
+            values = state.effects
+            self.constant.value += self._balance(state, values)
             scores = np.rint(values * self.response.score_grid).astype(np.int64)
-            self.terms[columns] = Term(columns=columns, scores=scores[basis.groups])
+            state.term = Term(columns=columns, scores=scores[state.basis.groups])
 
-    def _balance(self, columns: Columns, effects: NDArray[np.float64]) -> float:
+    def _balance(self, state: _State, effects: NDArray[np.float64]) -> float:
         """What the intercept must change as a term does, so that predictions remain the same on average.
 
         Under a link, effects that are zero on average change the average prediction. By how much they do
@@ -389,7 +444,7 @@ class Fitting:
         """
         if self.response.link is None:
             return 0.0
-        counts = self.bases[columns].counts / self.bases[columns].counts.sum()
+        counts = state.basis.counts / state.basis.counts.sum()
         found = 0.0
         if self.response.numbers:
             found = -math.log(float(counts @ np.exp(np.clip(effects, -30, 30))))
@@ -399,30 +454,32 @@ class Fitting:
                 chances = 1 / (1 + np.exp(-np.clip(self.response.intercept + found + effects, -30, 30)))
                 gap, slope = share - float(counts @ chances), float(counts @ (chances * (1 - chances)))
                 found += min(max(gap / max(slope, 1e-6), -1.0), 1.0)
-        change = found - self.balances.get(columns, 0.0)
-        self.balances[columns] = found
+        change, state.balance = found - state.balance, found
         return change
 
     def _fit(self, part: Part, sums: NDArray[np.float64], variance: float, sweep: int) -> Fitted:
         """What is expected of the coefficients of terms that are fitted together, given all sums so far."""
         slopes, sampling, constant = self._find_slopes(part)
-        if part[0] in self.coefficients:
-            sums = sums + slopes @ np.concatenate([self.coefficients[each] for each in part])
+        before = [
+            each.coefficients for each in map(self.states.get, part) if each and each.coefficients is not None
+        ]
+        if before:
+            sums = sums + slopes @ np.concatenate(before)
         newest = Evidence(
             # As sums of other sweeps, which had other intercepts: with what the intercept took from them.
-            sums=sums + constant * self.intercept,
+            sums=sums + constant * self.constant.value,
             slopes=slopes,
             # Residuals of all sum to nothing, so what all have in common does not vary.
-            sampling=sampling - np.outer(constant, constant) / (self.total * self.weight),
+            sampling=sampling - np.outer(constant, constant) / self._curvature,
             constant=constant,
             variance=variance,
         )
         mixed = mix_evidence(self.evidence.get(part), newest, weight=self._weigh(part, newest, sweep))
         self.evidence[part] = mixed
         return shrink(
-            replace(mixed, sums=mixed.sums - mixed.constant * self.intercept),
-            spread=self.spread,
-            doubt=self.off,
+            replace(mixed, sums=mixed.sums - mixed.constant * self.constant.value),
+            spread=self.residual.spread,
+            doubt=self.constant.off,
             prior=self.response.prior,
         )
 
@@ -437,20 +494,20 @@ class Fitting:
         if len(part) > 1:
             return max(1 / (sweep + 1), _JOINT_NEWEST)
         gap, chance = newest.sums - older.sums, newest.variance + older.variance
-        self.moved += float(gap @ gap) / chance
-        self.seen += gap.size
-        drift = max(0.0, self.moved / self.seen - 1 - 2 * math.sqrt(2 / self.seen)) * chance
+        self.drift.moved += float(gap @ gap) / chance
+        self.drift.seen += gap.size
+        drift = max(0.0, self.drift.moved / self.drift.seen - 1 - 2 * math.sqrt(2 / self.drift.seen)) * chance
         return (older.variance + drift) / (chance + drift)
 
     def _find_slopes(
         self, part: Part
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """How sums of terms that are fitted together change: see `Basis.slopes`."""
-        found = [self.bases[each].slopes(self._weights(each)) for each in part]
+        """Return how sums of terms that are fitted together change: see `Basis.slopes`."""
+        found = [self.states[each].basis.slopes(self._weights(each)) for each in part]
         if len(part) == 1:
             return found[0]
         constant = np.concatenate([each[2] for each in found])
-        linked = [self.bases[each].express() for each in part]
+        linked = [self.states[each].basis.express() for each in part]
         rows = np.zeros((constant.size, constant.size))
         start = 0
         for each in linked:
@@ -462,15 +519,15 @@ class Fitting:
 
     def _weights(self, columns: Columns) -> NDArray[np.float64]:
         """The weight of a record of every group: on average that of all, more where predictions vary more."""
-        basis = self.bases[columns]
+        basis = self.states[columns].basis
         if self.response.link is None:
             return np.ones(basis.counts.size)
-        scores = np.full(basis.counts.size, self.intercept)
-        if columns in self.coefficients:
-            scores = scores + basis.directions @ self.coefficients[columns]
+        scores = np.full(basis.counts.size, self.constant.value)
+        if self.states[columns].coefficients is not None:
+            scores = scores + self.states[columns].effects
         relative = self._slopes(scores)
         average = float((relative * basis.counts).sum() / basis.counts.sum())
-        return np.clip(relative / average, 0.2, 5.0) * self.weight
+        return np.clip(relative / average, 0.2, 5.0) * self.residual.weight
 
     def _slopes(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         response = self.response
@@ -479,44 +536,45 @@ class Fitting:
         return np.maximum(response.weights.apply(places), 1) / response.scale
 
     def _average_weight(self) -> float:
-        return 1.0 if self.response.link is None else float(self._slopes(np.array([self.intercept]))[0])
+        return 1.0 if self.response.link is None else float(self._slopes(np.array([self.constant.value]))[0])
 
     def _shape(self, columns: Columns) -> Shape:
-        basis = self.bases[columns]
-        size = basis.groups.size
+        state = self.states[columns]
+        basis, size = state.basis, state.basis.groups.size
         # A term that its noise explains is left out, and all are if noise explains the number of records.
-        if columns not in self.terms or self.odds[columns] < _EVIDENT or not self.populated:
+        kept = state.log_odds >= _EVIDENT and self.task.counted.populated
+        if state.term is None or state.covariance is None or not kept:
             return Shape(
                 columns=columns, scores=np.zeros(size, np.int64), deviations=np.zeros(size, np.int64)
             )
         rows = basis.directions
-        variances = np.einsum("gi,ij,gj->g", rows, self.covariances[columns], rows)
+        variances = np.einsum("gi,ij,gj->g", rows, state.covariance, rows)
         deviations = np.ceil(np.round(np.sqrt(np.maximum(variances, 0)) * self.response.score_grid, 6))
         return Shape(
             columns=columns,
-            scores=self.terms[columns].scores,
+            scores=state.term.scores,
             deviations=deviations.astype(np.int64)[basis.groups],
         )
 
     def _read(self, answer: Answer) -> tuple[NDArray[np.float64], float]:
-        """Noisy sums in ones of the target, and the standard deviation of their noise."""
+        """Return noisy sums in ones of the target, and the standard deviation of their noise."""
         assert isinstance(answer, Measurement)
         values, deviation = in_records(answer)
         return values / self.response.scale, deviation / self.response.scale
 
     def _build_basis(self, name: str, *, finest: int) -> Basis:
         column = self.budget.table.column(name)
-        counts = self.counted.inputs[name]
+        counts = self.task.counted.inputs[name]
         ordered = 0
         if not isinstance(column.domain, (Values, Tuples)) or _is_numeric(column.domain):
             ordered = column.size - len(column.extras)
-        least = max(_LEAST * self.counted.deviations[name], self.total / finest)
+        least = max(_LEAST * self.task.counted.deviations[name], self.task.counted.total / finest)
         groups = join_codes(counts, ordered=ordered, least=least)
-        return build_basis(counts, groups, ordered=ordered, grid=2**self.digits.basis)
+        return build_basis(counts, groups, ordered=ordered, grid=2**self.task.digits.basis)
 
 
 def _stride(size: int, turn: int) -> list[int]:
-    """The numbers below `size` in an order that differs from turn to turn.
+    """Return the numbers below `size` in an order that differs from turn to turn.
 
     >>> _stride(5, 0), _stride(5, 1)
     ([0, 1, 2, 3, 4], [0, 2, 4, 1, 3])
@@ -527,7 +585,7 @@ def _stride(size: int, turn: int) -> list[int]:
 
 
 def _multiply(one: Basis, two: Basis, *, coarser: int) -> Queries:
-    """The products of all directions of two bases, as weighted sums over the cells of both columns.
+    """Return the products of all directions of two bases, as weighted sums over the cells of both columns.
 
     Each is cut towards zero to a grid that is `coarser` times as wide, so that no row grows.
     """
@@ -544,7 +602,7 @@ def _multiply(one: Basis, two: Basis, *, coarser: int) -> Queries:
 
 
 def may_join(table: Table, inputs: Columns) -> bool:
-    """Whether the terms of `inputs` may be fitted together, by the sizes of their columns."""
+    """Return whether the terms of `inputs` may be fitted together, by the sizes of their columns."""
     pairs = (table.cells(pair) for pair in combinations(inputs, 2))
     codes = sum(table.column(name).size - 1 for name in inputs)
     return codes <= _MOST_JOINT_CODES and all(cells <= _LARGEST_PAIR for cells in pairs)
@@ -556,7 +614,7 @@ def _name(columns: Columns) -> str:
 
 
 def _list_groups(basis: Basis) -> Queries:
-    """The sums over the cells of every group."""
+    """Return the sums over the cells of every group."""
     starts = np.concatenate(([0], np.cumsum(np.bincount(basis.groups))))
     return Queries(
         cells=basis.groups.size,
@@ -568,7 +626,7 @@ def _list_groups(basis: Basis) -> Queries:
 
 
 def _list_queries(basis: Basis) -> Queries:
-    """The basis as weighted sums over the cells of its column."""
+    """Return the basis as weighted sums over the cells of its column."""
     size, rank = basis.groups.size, basis.rank
     return Queries(
         cells=size,

@@ -33,7 +33,7 @@ class RemainingBudget:
         self._room = room
 
     def split(self, part: Fraction) -> RemainingBudget:
-        """A budget of its own with this part of the whole, which is deducted here."""
+        """Return a budget of its own with this part of the whole, which is deducted here."""
         amount = self.total * part
         self.total -= amount
         self.left -= amount
@@ -41,7 +41,7 @@ class RemainingBudget:
         return RemainingBudget(self.table, mu_squared=amount + self._room, room=self._room)
 
     def spend(self, ask: Ask) -> Ask:
-        """The question, its cost deducted."""
+        """Return the question, its cost deducted."""
         cost = ask_cost(self.table, ask).mu_squared
         if cost is None or cost > self.left + self._room:
             raise RecipeError(f"{ask.name!r} costs more than is left of the recipe's budget")
@@ -58,22 +58,22 @@ class RemainingBudget:
         return self.calibrate(name, Marginal(columns, queries), mu_squared)
 
     def calibrate(self, name: str, counted: Question, mu_squared: Fraction) -> Request:
-        """A request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
+        """Return a request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
         return calibrate(self.table, name, counted, mu_squared)
 
     def calibrate_choice(self, mu_squared: Fraction) -> Fraction:
-        """The epsilon of a choice that costs at most `mu_squared`."""
+        """Return the epsilon of a choice that costs at most `mu_squared`."""
         # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
         return 2 * mu_to_pure(mu_squared)
 
     def noise_deviation(self, mu_squared: Fraction) -> float:
-        """The standard deviation, in records, of the noise that `mu_squared` buys for counts."""
+        """Return the standard deviation, in records, of the noise that `mu_squared` buys for counts."""
         probe = self.calibrate_request("probe", (next(iter(self.table.columns)),), mu_squared)
         return float(probe.scale) / request_grid(self.table, probe)
 
 
 def calibrate(table: Table, name: str, counted: Question, mu_squared: Fraction) -> Request:
-    """A request with Gaussian noise that costs at most `mu_squared`."""
+    """Return a request with Gaussian noise that costs at most `mu_squared`."""
     probe = Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
     sensitivity = float(request_sensitivity(table, probe))
     sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
@@ -81,7 +81,7 @@ def calibrate(table: Table, name: str, counted: Question, mu_squared: Fraction) 
 
 
 def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
-    """What is charged for one epsilon."""
+    """Return what is charged for one epsilon."""
     # A hair less than all, so that no rounding of sums exceeds epsilon.
     scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
     if scale < _LEAST:

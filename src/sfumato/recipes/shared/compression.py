@@ -92,13 +92,13 @@ class Compression:
                 self.shares[name].append((code, joined, np.maximum(seen, 0.0)))
 
     def queries(self, columns: Columns) -> Queries | None:
-        """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
+        """Return sums over the marginal of `columns` that are the compressed one; None if they are equal."""
         if columns not in self._queries:
             self._queries[columns] = self._sum_joined(columns)
         return self._queries[columns]
 
     def single(self, name: str, values: NDArray[np.float64], sigma: float) -> Noisy:
-        """The measurement of one full column as one of the compressed column.
+        """Return the measurement of one full column as one of the compressed column.
 
         The sum of r rare counts has r times the noise of one, so it is stated divided by the root of r.
         """
@@ -112,7 +112,7 @@ class Compression:
         return Noisy(columns=(name,), values=sums * weights, sigma=sigma, queries=queries)
 
     def expand(self, codes: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
-        """Codes of the full domain: rare values are drawn in the proportions they were seen in."""
+        """Return codes of the full domain: rare values are drawn in the proportions they were seen in."""
         expanded = {}
         for turn, (name, column) in enumerate(codes.items()):
             if name not in self.maps:
@@ -147,7 +147,7 @@ class Compression:
         return replace(model, tree=whole, values=np.concatenate(tables))
 
     def _parts(self, name: str) -> NDArray[np.float64]:
-        """For every value of the full column, its part of the value it became."""
+        """Return for every value of the full column, its part of the value it became."""
         parts = np.ones(self.full[name])
         for _, joined, shares in self.shares[name]:
             total = float(shares.sum())
@@ -172,7 +172,7 @@ class Compression:
 def _shrink(
     values: NDArray[np.float64], sigma: float, expected: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
-    """Noisy values, drawn to their centre by the part of their variance that is noise.
+    """Return noisy values, drawn to their centre by the part of their variance that is noise.
 
     The centre is their mean or, if that is nearer, their sum in the proportions that are `expected`.
     """
@@ -249,7 +249,7 @@ def take_contrasts(compression: Compression, columns: Columns) -> Contrasts | No
 
 
 def count_told(compression: Compression, columns: Columns) -> int:
-    """How many numbers a marginal of `columns` tells in differences along those of few values."""
+    """Return how many numbers a marginal of `columns` tells in differences along those of few values."""
     along = _find_along(compression, columns)
     return math.prod(compression.domain[name] - (name in along) for name in columns)
 
@@ -260,5 +260,5 @@ def _find_along(compression: Compression, columns: Columns) -> Columns:
 
 
 def _starts(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Where each of so many rows begins, for sorted numbers of rows."""
+    """Return where each of so many rows begins, for sorted numbers of rows."""
     return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count))))

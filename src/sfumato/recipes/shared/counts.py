@@ -47,7 +47,7 @@ class CountOptions(Options):
         refuse_clash(self.kind, ["epsilon", "count", *released_names(table, tuple(self.by))])
 
     def tabulate(self, plan: Plan, counts: Sequence[NDArray[np.int64]]) -> pa.Table:
-        """Every cell with its count; one table for all epsilons, named in a column if several."""
+        """Return every cell with its count; one table for all epsilons, named in a column if several."""
         columns = cell_columns(plan.table, tuple(self.by))
         tables = [pa.table({**columns, "count": to_arrow(each)}) for each in counts]
         return stack_epsilons(plan.epsilons, tables)
@@ -65,7 +65,7 @@ def list_kinds(noise: Noise, delta: Fraction) -> tuple[Kind, ...]:
 
 
 def parse_threshold(value: object, *, kind: str) -> Fraction:
-    """The threshold that `value` stands for, in standard deviations of the noise.
+    """Return the threshold that `value` stands for, in standard deviations of the noise.
 
     >>> parse_threshold(2.5, kind="cell-counts")
     Fraction(5, 2)
@@ -79,7 +79,7 @@ def parse_threshold(value: object, *, kind: str) -> Fraction:
 
 
 def describe_threshold(threshold: Fraction) -> str:
-    """A sentence about `threshold` for a write-up, or nothing if there is none."""
+    """Return a sentence about `threshold` for a write-up, or nothing if there is none."""
     return _THRESHOLD.format(threshold=format_exact(threshold)) if threshold else ""
 
 
@@ -92,7 +92,7 @@ def request_counts(
     delta: Fraction,
     sensitivity: Callable[[Request], Fraction],
 ) -> Request:
-    """The request `name` for `counted` whose noise, of those allowed, has the smaller standard deviation.
+    """Return request `name` for `counted` whose noise, of those allowed, has the smaller standard deviation.
 
     Privacy: both scales follow from `sensitivity`, which gives that of a request for its noise, and from
     epsilon and delta; the choice compares public figures.
@@ -115,7 +115,7 @@ def finish_counts(
     deviation: float | NDArray[np.float64],
     grid: int = 1,
 ) -> NDArray[np.int64]:
-    """Whole, non-negative counts: rounded halves up, and 0 below `threshold` standard deviations.
+    """Return whole, non-negative counts: rounded halves up, and 0 below `threshold` standard deviations.
 
     Values and `deviation`, one or one per value, are in units of 1 / grid.
 

@@ -59,7 +59,7 @@ def measure_densely(
     label: str,
     model_cells: int,
 ) -> Asking:
-    """A fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
+    """Return a fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
 
     Half of the budget is for single columns and pairs, all of it if no triple is worth its noise. Parts of it
     are those that make the sum of noises least: as the power 2/3 of what a marginal tells, times how many of
@@ -140,7 +140,7 @@ def _choose_triples(
 def _ask(
     budget: RemainingBudget, fitting: Fitting, name: str, columns: Columns, mu_squared: Fraction
 ) -> Request:
-    """A request for the differences of a marginal, or for its counts if no column has few values."""
+    """Return a request for the differences of a marginal, or for its counts if no column has few values."""
     contrasts = take_contrasts(fitting.compression, columns)
     queries = fitting.compression.queries(columns) if contrasts is None else contrasts.queries
     return budget.calibrate_request(name, columns, mu_squared, queries=queries)
@@ -159,5 +159,5 @@ def _weigh(fitting: Fitting, columns: Columns) -> float:
 
 
 def _told(fitting: Fitting, marginals: Collection[Columns]) -> float:
-    """How many numbers marginals of one size tell that have the noise of these together."""
+    """Return how many numbers marginals of one size tell that have the noise of these together."""
     return float((sum(_weigh(fitting, each) for each in marginals) / max(1, len(marginals))) ** 1.5)

@@ -68,7 +68,7 @@ _MOST_GROUPS = 50
 
 
 def split_plan(recipe: ModelOptions, plan: Plan) -> Plan:
-    """The plan of a model that is fitted to one part of the people and judged by another.
+    """Return the plan of a model that is fitted to one part of the people and judged by another.
 
     Privacy: what is charged is what each part may be asked for.
     """
@@ -89,7 +89,7 @@ def split_plan(recipe: ModelOptions, plan: Plan) -> Plan:
 
 
 def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None]) -> Conversation:
-    """The fitted model with its evaluation; of several candidates the one that did best."""
+    """Return the fitted model with its evaluation; of several candidates the one that did best."""
     parts = {part.name: part for part in plan.parts}
     (cost,) = plan.costs
     assert cost.mu_squared is not None
@@ -126,7 +126,7 @@ def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None])
 
 
 def _describe_candidates(recipe: ModelOptions, plan: Plan) -> tuple[Table, list[Plan]]:
-    """The table as all candidates describe it, and the plan of each."""
+    """Return the table as all candidates describe it, and the plan of each."""
     bare = replace(recipe, holdout=None, groups=None, choose=())
     recipes = [replace(bare, **options) for options in recipe.choose] or [bare]
     table = plan.table
@@ -179,7 +179,7 @@ class _Judged:
 def _judge(
     plan: Plan, product: Product, part: Part, budget: Fraction, *, label: str = "", group: str | None = None
 ) -> Asking:
-    """How the model of `product` does on the people of `part`, for `budget` of Gaussian privacy."""
+    """Return how the model of `product` does on the people of `part`, for `budget` of Gaussian privacy."""
     model = _read_judged(json.loads(product.files["model.json"]), plan)
     judge = _judge_numbers if model.family in ("regression", "counts") else _judge_classes
     bench = _Bench(plan=plan, model=model, part=part, budget=budget, label=label, group=group)
@@ -199,16 +199,16 @@ class _Bench:
 
     @property
     def effect(self) -> float:
-        """The most records of one individual, which may all be alike."""
+        """Return the most records of one individual, which may all be alike."""
         return float(self.plan.table.unit.max_records)
 
     @property
     def groups(self) -> int:
-        """The number of groups that are told apart."""
+        """Return the number of groups that are told apart."""
         return 1 if self.group is None else self.plan.table.column(self.group).size
 
     def prepare(self, name: str, share: Fraction, **options: Any) -> Ask:  # noqa: ANN401 - of Outcomes
-        """A question about outcomes, asked of the part."""
+        """Return a question about outcomes, asked of the part."""
         model, recipe = self.model, self.plan.recipe
         group = options.get("group")
         columns = (*model.inputs, getattr(recipe, "target", ""), *(() if group is None else (group,)))
@@ -222,7 +222,7 @@ class _Bench:
         return take_part(request, self.part)
 
     def tell_groups(self, found: Record, parts: list[Record]) -> Record:
-        """`found` with what is told of every group."""
+        """Return `found` with what is told of every group."""
         if self.group is None:
             return found
         labels = self.plan.table.column(self.group).labels
@@ -233,14 +233,14 @@ class _Bench:
 def _find_spread(
     bench: _Bench, fine: NDArray[np.int64]
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[NDArray[np.float64], float]]:
-    """The noisy numbers of predictions between fine edges, whatever the outcome."""
+    """Return the noisy numbers of predictions between fine edges, whatever the outcome."""
     nothing = np.empty(0, np.int64)
     (answer,) = yield (bench.prepare("spread of predictions", _SPREAD, edges=fine, residual_edges=nothing),)
     return _read(answer)
 
 
 def _judge_classes(bench: _Bench) -> Asking:
-    """Where predictions are, then how many there are by place and outcome."""
+    """Return where predictions are, then how many there are by place and outcome."""
     model = bench.model
     several = len(model.scorers) > 1
     step = CONFIDENCE // _FINE if several else round(1 / (16 * model.unit))
@@ -333,19 +333,19 @@ def _judge_numbers(bench: _Bench) -> Asking:
 
 
 def _list_sizes() -> NDArray[np.int64]:
-    """Sizes of residuals that grow evenly, from a few steps to all of the range."""
+    """Return sizes of residuals that grow evenly, from a few steps to all of the range."""
     number = math.floor(math.log(_SPAN / 16) / math.log(_GROWTH))
     return np.array([round(_SPAN / _GROWTH**place) for place in range(number, -1, -1)])
 
 
 def _cut_steps(clip: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Edges from -clip to clip, and for every step between them its middle as a part of the clip."""
+    """Return edges from -clip to clip, and for every step between them its middle as a part of the clip."""
     edges = np.unique(np.rint(np.linspace(-clip, clip, _STEPS + 1)).astype(np.int64))
     return edges[1:-1], (edges[1:] + edges[:-1]) / (2 * clip)
 
 
 def _list_powers(groups: int, places: int, values: NDArray[np.float64]) -> Queries:
-    """Sums of 1 and of `values` by group and place, then of their squares and fourth powers over all.
+    """Return sums of 1 and of `values` by group and place, then of their squares and fourth powers over all.
 
     A cell has the weights ROWS in these, whose squares add up to less than 1.
     """
@@ -372,14 +372,14 @@ class _ByPlace:
     deviations: NDArray[np.float64]
 
     def together(self) -> Powers:
-        """All groups and places together."""
+        """Return all groups and places together."""
         sums = np.concatenate(([self.counts.sum(), self.firsts.sum()], self.others))
         several = math.sqrt(self.counts.size)
         return Powers(sums=sums, deviations=self.deviations * np.array([several, several, 1.0, 1.0]))
 
 
 def _read_powers(answer: Answer, clip: float) -> _ByPlace:
-    """The sums of powers in units of the target: `clip` is that of the residuals."""
+    """Return the sums of powers in units of the target: `clip` is that of the residuals."""
     values, deviation = _read(answer)
     assert isinstance(answer, Measurement)
     question = answer.request.counted
@@ -401,7 +401,7 @@ def _read(answer: Answer) -> tuple[NDArray[np.float64], float]:
 
 
 def _read_judged(document: Mapping[str, Any], plan: Plan) -> _Judged:
-    """The model of a model.json in whole numbers."""
+    """Return the model of a model.json in whole numbers."""
     columns = {name: parse_column(name, spec) for name, spec in document["columns"].items()}
     target = plan.table.column(document["target"])
     family, inputs = document["family"], tuple(columns)
@@ -459,7 +459,7 @@ def _read_judged(document: Mapping[str, Any], plan: Plan) -> _Judged:
 
 
 def _link_numbers(family: str, unit: float, step: float, high: float) -> Link:
-    """What is predicted for a score of a number, in steps from its least value, held to its range."""
+    """Return what is predicted for a score of a number, in steps from its least value, held to its range."""
     if family == "counts":
         last = math.ceil(math.log(high) / unit)
         scores = np.arange(math.floor(math.log(step / 2) / unit), last + 1)
@@ -473,12 +473,12 @@ def _round(numbers: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
 
 
 def _shorten(judged: Record) -> Record:
-    """The figures alone."""
+    """Return the figures alone."""
     return {key: value for key, value in judged.items() if key not in ("calibration", "overall", "groups")}
 
 
 def _read_loss(judged: Record) -> float:
-    """What candidates are compared by: log loss, or the share that is wrong, or the size of errors."""
+    """Return what candidates are compared by: log loss, or the share that is wrong, or the size of errors."""
     for key, sign in (("log_loss", 1.0), ("rmse", 1.0), ("accuracy", -1.0)):
         if key in judged:
             return sign * float(judged[key]["value"])

@@ -62,11 +62,11 @@ class Fitting:
 
     @property
     def total(self) -> float:
-        """The number of records, as all measurements together tell it."""
+        """Return the number of records, as all measurements together tell it."""
         return estimate_total(self.domain, merge_measurements(self.domain, self.noisy))
 
     def look_again(self, singles: Iterable[Answer]) -> Fitting:
-        """A fitting of these and all earlier measurements of single columns."""
+        """Return a fitting of these and all earlier measurements of single columns."""
         full = self.compression.full
         return Fitting(self._table, full, singles, self.progress, bins=self._bins, known=self.known)
 
@@ -98,7 +98,7 @@ class Fitting:
         self.model, self.guided = model, () if model is None else model.tree.cliques
 
     def fit(self, *, effort: int = 1, share_sums: bool = False) -> Model:
-        """The model of all measurements, from the last one on."""
+        """Return the model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
         held = [*(part.columns for part in parts), *(columns for columns, _ in self.zeros), *self.guided]
         tree = build_tree(self.domain, held, limit=LARGEST_TREE)
@@ -119,7 +119,7 @@ class Fitting:
 def _average(
     one: tuple[NDArray[np.float64], float], other: tuple[NDArray[np.float64], float]
 ) -> tuple[NDArray[np.float64], float]:
-    """Two measurements of the same counts, with their standard deviations, as one."""
+    """Return two measurements of the same counts, with their standard deviations, as one."""
     variances = one[1] ** 2, other[1] ** 2
     both = 1 / (1 / variances[0] + 1 / variances[1])
     return one[0] * (both / variances[0]) + other[0] * (both / variances[1]), math.sqrt(both)
@@ -134,7 +134,7 @@ def measure_singles(
     progress: Callable[[str], None],
     bins: Mapping[str, int] | None = None,
 ) -> Asking:
-    """A fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
+    """Return a fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
 
     Names of measurements begin with `label`; `progress` is called with each stage of the fit. `bins` are
     those that the records choose.
@@ -146,12 +146,12 @@ def measure_singles(
 
 
 def noise_distance(sigma: float, cells: float) -> float:
-    """The L1 distance that noise of `sigma` in each of `cells` adds on average."""
+    """Return the L1 distance that noise of `sigma` in each of `cells` adds on average."""
     return sigma * cells * math.sqrt(2 / math.pi)
 
 
 def count_rounds(budget: RemainingBudget, mu_squared: Fraction, cells: float, total: float) -> float:
-    """How many marginals of so many cells are worth their noise if they share `mu_squared`.
+    """Return how many marginals of so many cells are worth their noise if they share `mu_squared`.
 
     Let n be the noise of one of them, over the `total` of records, if it had all. The k-th best of k, each
     with a k-th, has noise n * sqrt(k); taking gaps to fall as 1 / k, it is worth its noise and the half of it
@@ -162,14 +162,14 @@ def count_rounds(budget: RemainingBudget, mu_squared: Fraction, cells: float, to
 
 
 def round_part(number: float) -> Fraction:
-    """A part of a budget as a multiple of 1 / 64, the same on every machine."""
+    """Return a part of a budget as a multiple of 1 / 64, the same on every machine."""
     return Fraction(round(number * _FINE), _FINE)
 
 
 def offer_marginal(
     fitting: Fitting, columns: Columns, *, grid: int, weight: int, penalty: float
 ) -> Candidate:
-    """A candidate of a choice: `columns`, scored by their distance from the model of `fitting`.
+    """Return a candidate of a choice: `columns`, scored by their distance from the model of `fitting`.
 
     The score counts `weight` times, less `penalty`, what noise would add to the distance, in records; the
     estimate is in units of 1 / `grid`.

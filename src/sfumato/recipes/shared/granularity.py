@@ -80,7 +80,7 @@ class Rounds:
 
     @property
     def choices(self) -> tuple[NormChoice, ...]:
-        """One choice of a norm for every number of columns, if norms are not stated.
+        """Return one choice of a norm for every number of columns, if norms are not stated.
 
         Each looks at the marginal with the fewest cells, where contributions are most concentrated.
         """
@@ -108,7 +108,7 @@ class Rounds:
 
     @property
     def cost(self) -> Cost:
-        """The planned cost of each measurement: the exact Gaussian calibration for their number."""
+        """Return the planned cost of each measurement: the exact Gaussian calibration for their number."""
         left = self._squared
         for choice in self.choices:
             left -= ask_cost(self.table, choice).mu_squared or 0
@@ -119,7 +119,7 @@ class Rounds:
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """What is charged beforehand."""
+        """Return what is charged beforehand."""
         chosen = [ask_cost(self.table, choice) for choice in self.choices]
         return (*chosen, *[self.cost] * self.number)
 
@@ -134,7 +134,7 @@ class Rounds:
     def measure(
         self, progress: Callable[[str], None]
     ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Pool]:
-        """The noisy sums of all rounds, from single columns upwards."""
+        """Return the noisy sums of all rounds, from single columns upwards."""
         chosen: dict[int, Fraction] = {}
         blocks, pool = Blocks(self.domain), Pool(self.domain)
         cost = self.cost
@@ -204,17 +204,17 @@ class Rounds:
 
     @property
     def record_column(self) -> Columns:
-        """The column over which records are added up to their number."""
+        """Return the column over which records are added up to their number."""
         return (min(self.domain, key=lambda name: (self.domain[name], name)),)
 
     @property
     def number(self) -> int:
-        """How many measurements with Gaussian noise there are."""
+        """Return how many measurements with Gaussian noise there are."""
         return sum(self.times.values()) + (self.quantile is not None) + (self.span is not None)
 
     @property
     def least_answers(self) -> int:
-        """How many values are asked for whatever the counts: of single columns, and of individuals."""
+        """Return how many values are asked for whatever the counts: of single columns, and of individuals."""
         singles = [often * self.domain.cells(each) for each, often in self.times.items() if len(each) == 1]
         people = 0
         if self.span is not None:
@@ -223,13 +223,13 @@ class Rounds:
 
     @property
     def _squared(self) -> Fraction:
-        """The squared Gaussian privacy that epsilon and delta allow, a hair less."""
+        """Return the squared Gaussian privacy that epsilon and delta allow, a hair less."""
         return Fraction(max_mu(self.epsilon, self.delta)) ** 2
 
     def _asks(
         self, cost: Cost, columns: Columns, built: tuple[tuple[Block, int], ...], norm: Fraction | None
     ) -> list[Request]:
-        """The requests for one marginal: the same queries as often as it is measured."""
+        """Return the requests for one marginal: the same queries as often as it is measured."""
         place = list(self.times).index(columns) + 1
         first = self._calibrate(
             cost,
@@ -266,7 +266,7 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """The number of sums."""
+        """Return the number of sums."""
         return int(self.starts.size - 1)
 
 
@@ -280,7 +280,7 @@ class Blocks:
         self._made: dict[tuple[str, Columns, Columns], tuple[Block, ...]] = {}
 
     def build(self, columns: Columns) -> tuple[tuple[Block, int], ...]:
-        """The blocks of one marginal, each with its weight in units of 1 / GRID; none is empty.
+        """Return the blocks of one marginal, each with its weight in units of 1 / GRID; none is empty.
 
         All parts of `columns` must be flagged. The squares of the weights of a cell add up to GRID^2, or
         to less where weights are rounded down.
@@ -341,12 +341,12 @@ class Blocks:
 
 
 def children(columns: Columns) -> tuple[Columns, ...]:
-    """The marginals with one column less, none for a single column."""
+    """Return the marginals with one column less, none for a single column."""
     return tuple(combinations(columns, len(columns) - 1)) if len(columns) > 1 else ()
 
 
 def expand_blocks(domain: Domain, columns: Columns, blocks: Sequence[tuple[Block, int]]) -> Queries:
-    """The queries of `blocks` over the cells of `columns`: what they do not name is summed over."""
+    """Return the queries of `blocks` over the cells of `columns`: what they do not name is summed over."""
     strides, stride = {}, 1
     for name in reversed(columns):
         strides[name] = stride
@@ -409,7 +409,7 @@ class Pool:
             known.weighted[place] += answers * (factor / sigma**2)
 
     def average(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The average answers for the plausible cells of a marginal, and their standard deviations."""
+        """Return the average answers for the plausible cells of a marginal, and their standard deviations."""
         known = self._sums.get((columns, columns))
         if known is None:
             return np.empty(0), np.empty(0)
@@ -426,11 +426,11 @@ class Pool:
 
     @property
     def factor(self) -> float:
-        """What makes up for the records that norms cut off: 1 if their number was not asked for."""
+        """Return what makes up for the records that norms cut off: 1 if their number was not asked for."""
         return 1.0 if self.records is None else max(1.0, self.records / self.total)
 
     def measurements(self, *, shrunk: bool = False) -> Iterator[Noisy]:
-        """All sums for inference, each over its own small marginal.
+        """Return all sums for inference, each over its own small marginal.
 
         With `shrunk`, counts of single columns are shrunk by what all their counts look like, those of
         pairs towards independence.
@@ -489,7 +489,7 @@ def spread_people(people: Measurement, most: int) -> NDArray[np.float64]:
 
 
 def parse_norms(value: object, *, where: str) -> Norms:
-    """The norms that a recipe file states.
+    """Return the norms that a recipe file states.
 
     >>> parse_norms({"1": 20, "2": "12.5"}, where="norms")
     {1: Fraction(20, 1), 2: Fraction(25, 2)}
@@ -514,14 +514,14 @@ def parse_norms(value: object, *, where: str) -> Norms:
 
 
 def stated_norm(norms: Norms, size: int) -> Fraction | None:
-    """The norm stated for marginals of `size` columns; None if max_records bounds them."""
+    """Return the norm stated for marginals of `size` columns; None if max_records bounds them."""
     if isinstance(norms, Mapping):
         return norms.get(size)
     return norms if isinstance(norms, Fraction) else None
 
 
 def mix_norms(share: Fraction, fine: Fraction, coarse: Sequence[Fraction]) -> Fraction:
-    """The norm of answers of which about `share` of all records is counted cell by cell, the rest in sums.
+    """Return norm of answers of which about `share` of all records is counted cell by cell, the rest in sums.
 
     A sum is one of the smaller marginals, so the rest has about the mean of their squared norms.
 
@@ -550,12 +550,12 @@ def _count(columns: Columns, queries: Queries, norm: Fraction | None) -> Margina
 
 
 def _ask(name: str, counted: Marginal | ClippedMarginal | IndividualCounts) -> Request:
-    """A request whose noise is still to be calibrated."""
+    """Return a request whose noise is still to be calibrated."""
     return Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
 
 
 def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
-    """A request with queries on the grid of all queries, to find sensitivities by."""
+    """Return a request with queries on the grid of all queries, to find sensitivities by."""
     one = np.array([0])
     queries = Queries(cells=1, grid=GRID, starts=np.array([0, 1]), members=one, weights=one + GRID)
     return _ask("noise", _count(columns, queries, norm))
@@ -564,7 +564,7 @@ def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
 def _expand(
     domain: Domain, columns: Columns, block: Block, strides: Mapping[str, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The lengths of the rows of a block over the cells of `columns`, and their members, ascending."""
+    """Return the lengths of the rows of a block over the cells of `columns`, and their members, ascending."""
     (*_, last) = [-1, *(columns.index(name) for name in block.columns if name not in block.by)]
     others = [name for name in columns if name not in block.columns]
     outer = _offsets(domain, [name for name in others if columns.index(name) < last], strides)
@@ -590,12 +590,12 @@ def _weight(part: int, whole: int) -> int:
 
 
 def _extend(domain: Domain, flat: NDArray[np.bool_], part: Columns, columns: Columns) -> NDArray[np.bool_]:
-    """An array over the cells of `part`, shaped so that it spreads over those of `columns`."""
+    """Return an array over the cells of `part`, shaped so that it spreads over those of `columns`."""
     return flat.reshape([domain[name] if name in part else 1 for name in columns])
 
 
 def _offsets(domain: Domain, names: Sequence[str], strides: Mapping[str, int]) -> NDArray[np.int32]:
-    """The places of all combinations of `names`, where every other column has its first value."""
+    """Return the places of all combinations of `names`, where every other column has its first value."""
     places = np.zeros(1, np.int32)
     for name in names:
         places = (places[:, None] + np.arange(domain[name], dtype=np.int32) * strides[name]).reshape(-1)
@@ -603,7 +603,7 @@ def _offsets(domain: Domain, names: Sequence[str], strides: Mapping[str, int]) -
 
 
 def _list_norms(most: int) -> tuple[Fraction, ...]:
-    """Norms from 1 to `most`, each about sqrt(2) times the one before."""
+    """Return norms from 1 to `most`, each about sqrt(2) times the one before."""
     norms = [Fraction(1)]
     square = 2
     while square < most**2:

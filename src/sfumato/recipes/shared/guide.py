@@ -40,7 +40,7 @@ Codes = dict[str, NDArray[np.int64]]
 
 
 def read_guide(path: str, table: Table, columns: Sequence[str]) -> dict[str, Any]:
-    """What a plan keeps of the public table at `path`: the codes of its rows, by column, packed.
+    """Return what a plan keeps of the public table at `path`: the codes of its rows, by column, packed.
 
     Columns that it does not have are left out; of many rows, evenly spaced ones are kept.
     """
@@ -65,7 +65,7 @@ def read_guide(path: str, table: Table, columns: Sequence[str]) -> dict[str, Any
 
 
 def unpack_guide(record: Mapping[str, Any], domain: Domain) -> Codes:
-    """The codes of public rows by column, -1 where a row has no value of the domain."""
+    """Return the codes of public rows by column, -1 where a row has no value of the domain."""
     packed = record["codes"] if isinstance(record["codes"], Mapping) else {}
     found = {name: unpack_numbers(packed, name, "<i4", most=4 * _MOST_ROWS) for name in packed}
     codes = {name: each for name, each in found.items() if each is not None}
@@ -139,7 +139,7 @@ def _find_edges(
     most_cells: int,
     held: Sequence[Columns] = (),
 ) -> list[Columns]:
-    """The pairs of columns that stand out in the public rows, as many as make a model of so many cells.
+    """Return pairs of columns that stand out in the public rows, as many as make a model of so many cells.
 
     The cells are those beside what a model needs that holds the marginals `held`.
     """
@@ -170,7 +170,7 @@ def _find_edges(
 
 
 def _build_model(codes: Codes, domain: Domain, edges: Sequence[Columns], *, total: float) -> Model:
-    """The model of the public rows on the tree of `edges`, with `total` records.
+    """Return the model of the public rows on the tree of `edges`, with `total` records.
 
     What a clique has not shown yet is expected to be as much as it has shown once (Good 1953), and is spread
     as over independent columns.
@@ -196,7 +196,7 @@ def _build_model(codes: Codes, domain: Domain, edges: Sequence[Columns], *, tota
 
 
 def _count(codes: Codes, domain: Domain, columns: Columns) -> NDArray[np.float64]:
-    """The public rows in every cell of `columns`; rows that lack a value are left out."""
+    """Return the public rows in every cell of `columns`; rows that lack a value are left out."""
     known = np.min(np.stack([codes[name] for name in columns]), axis=0) >= 0
     cells = number_cells({name: codes[name][known] for name in columns}, columns, domain)
     return np.bincount(cells, minlength=domain.cells(columns)).astype(np.float64)
@@ -223,7 +223,7 @@ def _spread_signs(signs: NDArray[np.int64], columns: Columns, fitting: Fitting) 
 def _weigh_trust(
     answers: Sequence[Answer], levels: NDArray[np.float64], gaps: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How much of what the guide says of each pair holds: 0 as for independent columns, 1 as it says.
+    """Return how much of what the guide says of each pair holds: 0 as for independent columns, 1 as it says.
 
     Every pair has an estimate with a known error. What pairs differ by beyond it is estimated by moments
     (DerSimonian and Laird 1986), and estimates are drawn to their mean accordingly.

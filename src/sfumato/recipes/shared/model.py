@@ -53,30 +53,30 @@ class ModelOptions(Options):
             self._keep(inputs=tuple(self.inputs))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
         raise NotImplementedError
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The model that follows from noisy answers."""
+        """Return the model that follows from noisy answers."""
         raise NotImplementedError
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         raise NotImplementedError
 
     def find_inputs(self, table: Table) -> tuple[str, ...]:
-        """The columns of `table` to predict from."""
+        """Return the columns of `table` to predict from."""
         return find_inputs(table, target=self.target, inputs=self.inputs, kind=self.kind)
 
     def list_inputs(self, plan: Plan) -> str:
-        """The columns that the model, or any of its candidates, predicts from, in one line."""
+        """Return the columns that the model, or any of its candidates, predicts from, in one line."""
         bare = replace(self, holdout=None, groups=None, choose=())
         recipes = [replace(bare, **options) for options in self.choose] or [bare]
         names = dict.fromkeys(name for each in recipes for name in each.find_inputs(plan.table))
         return ", ".join(f"`{name}`" for name in names)
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; how it is judged, and within what, stands there if it is."""
+        """Return the recipe as a plain record; how it is judged, and within what, stands there if it is."""
         record = Options.to_record(self)
         for key in ("holdout", "groups", "choose", "within"):
             record.pop(key, None)
@@ -114,7 +114,7 @@ class ModelOptions(Options):
         refuse_no_delta(self.kind, delta)
 
     def describe_model(self, plan: Plan, *, inputs: tuple[str, ...], family: Family) -> dict[str, Any]:
-        """What a model.json begins with: what is predicted from what, for whom, and at what cost."""
+        """Return what a model.json begins with: what is predicted from what, for whom, and at what cost."""
         table = plan.table
         return {
             "format": FORMAT,
@@ -131,7 +131,7 @@ class ModelOptions(Options):
 
 
 def judge_target(column: Column, stated: str | None, *, kind: str, classes: int, most: int) -> Family:
-    """What kind of target a column is, or an error where it cannot be what a recipe `stated`.
+    """Return what kind of target a column is, or an error where it cannot be what a recipe `stated`.
 
     Listed values are classes, other domains numbers. `classes` is how many there would be, at most `most`.
     """

@@ -32,7 +32,7 @@ _CLEAR = 3.0  # standard deviations of the noise of its count that a bin holds
 
 
 def parse_bins(value: object, *, kind: str) -> dict[str, int] | None:
-    """How many bins a recipe asks for, by column."""
+    """Return how many bins a recipe asks for, by column."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
@@ -44,7 +44,7 @@ def parse_bins(value: object, *, kind: str) -> dict[str, int] | None:
 
 
 def describe_grids(table: Table, bins: Mapping[str, int] | None, *, kind: str) -> Table:
-    """The table whose columns in `bins` have the public grid between their bounds for a domain."""
+    """Return the table whose columns in `bins` have the public grid between their bounds for a domain."""
     if not bins:
         return table
     columns = dict(table.columns)
@@ -64,7 +64,7 @@ def describe_grids(table: Table, bins: Mapping[str, int] | None, *, kind: str) -
 
 
 def fine_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-    """The edges of the grid between two bounds, whole where these are.
+    """Return the edges of the grid between two bounds, whole where these are.
 
     >>> edges = fine_edges(Fraction(0), Fraction(1_000_000))
     >>> [int(edge) for edge in edges[:4]], int(edges[-1]), len(edges)
@@ -81,7 +81,7 @@ def fine_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
 
 
 def join_cells(values: NDArray[np.float64], sigma: float, *, bins: int, cells: int) -> NDArray[np.int64]:
-    """For every code of a column its bin: neighbouring cells of about equal noisy counts together.
+    """Return for every code of a column its bin: neighbouring cells of about equal noisy counts together.
 
     The first `cells` codes are those of the grid, the others stay by themselves. There are fewer bins than
     asked for where the noise of so many cells would drown them.
@@ -100,7 +100,7 @@ def join_cells(values: NDArray[np.float64], sigma: float, *, bins: int, cells: i
 
 
 def _growing(cells: int) -> list[Fraction]:
-    """Places from 0 to 1 whose distances grow by one factor, in decimals."""
+    """Return places from 0 to 1 whose distances grow by one factor, in decimals."""
     factor = math.exp(math.log(_REACH) / (cells - 1))
     places = [(factor**place - 1) / (factor**cells - 1) for place in range(cells + 1)]
     return [Fraction(round(place * 10**9), 10**9) for place in places]

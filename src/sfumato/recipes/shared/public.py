@@ -39,7 +39,7 @@ _MOST_ROWS = 200_000
 
 
 def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
-    """The table in a Parquet, CSV or CSV.gz file, and the bytes of the file."""
+    """Return the table in a Parquet, CSV or CSV.gz file, and the bytes of the file."""
     try:
         content = read_regular(path, most=_MOST_BYTES)
         # Text stays as it is written: whether 07 is a number, the domain decides.
@@ -50,7 +50,7 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
 
 
 def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
-    """The codes of a column in the rows of a public table, -1 for what its policy drops.
+    """Return the codes of a column in the rows of a public table, -1 for what its policy drops.
 
     It reads what a public table says, for guidance only: what is private is encoded by the engine.
     """
@@ -79,13 +79,13 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
 
 
 def read_numbers(column: Column, rows: pa.Table) -> NDArray[np.float64]:
-    """The numbers of a column in the rows of a public table, NaN where there is none."""
+    """Return the numbers of a column in the rows of a public table, NaN where there is none."""
     stored = rows[column.stored[0]].combine_chunks()
     return np.where(_find_missing(column, stored), np.nan, _to_numbers(stored, column.name))
 
 
 def _find_missing(column: Column, stored: pa.Array) -> NDArray[np.bool_]:
-    """Where a stored value is missing, or one of those that stand for it."""
+    """Return where a stored value is missing, or one of those that stand for it."""
     absent = pc.is_null(stored, nan_is_null=True)
     if column.missing:
         absent = pc.or_(absent, pc.is_in(stored.cast(pa.string()), pa.array(list(column.missing))))
@@ -93,7 +93,7 @@ def _find_missing(column: Column, stored: pa.Array) -> NDArray[np.bool_]:
 
 
 def parse_public(value: object, *, where: str, holds: str = "values") -> str | dict[str, Any] | None:
-    """The name of a file that is still to be read, or what was read of it: a record that `holds` this."""
+    """Return name of a file that is still to be read, or what was read of it: a record that `holds` this."""
     if value is None or (isinstance(value, str) and value):
         return value
     if isinstance(value, Mapping) and {"file", "sha256", holds} <= set(value):
@@ -104,7 +104,7 @@ def parse_public(value: object, *, where: str, holds: str = "values") -> str | d
 
 
 def open_public(path: str) -> tuple[pa.Table, dict[str, Any]]:
-    """The public table at `path`, and the record of a plan that says which file it was."""
+    """Return the public table at `path`, and the record of a plan that says which file it was."""
     rows, content = read_public_table(Path(path))
     return rows, {"file": Path(path).name, "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -129,7 +129,7 @@ def read_public(
 
 
 def public_values(record: Mapping[str, Any] | None) -> WithinBins:
-    """The values within bins that a record holds."""
+    """Return the values within bins that a record holds."""
     if record is None:
         return {}
     try:
@@ -142,7 +142,7 @@ def public_values(record: Mapping[str, Any] | None) -> WithinBins:
 
 
 def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The group and the identifier of every public row that a record holds."""
+    """Return the group and the identifier of every public row that a record holds."""
     pairs = unpack_numbers(record, "identifiers", "<i4", most=_MOST_ROWS * 8)
     if pairs is None or pairs.size % 2:
         raise RecipeError(
@@ -155,7 +155,7 @@ def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], ND
 
 
 def number_individuals(rows: pa.Table, unit: str) -> NDArray[np.int64]:
-    """The individuals of a public table by number, -1 where the column `unit` has no value."""
+    """Return the individuals of a public table by number, -1 where the column `unit` has no value."""
     encoded = rows[unit].combine_chunks().dictionary_encode()
     return to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
 
@@ -163,19 +163,19 @@ def number_individuals(rows: pa.Table, unit: str) -> NDArray[np.int64]:
 def locate_rows(
     table: Table, columns: Sequence[str], codes: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """The cell of every row in the marginal of `columns`, from their codes; -1 where one is missing."""
+    """Return cell of every row in the marginal of `columns`, from their codes; -1 where one is missing."""
     coded = dict(zip(columns, codes, strict=True))
     cells = number_cells(coded, columns, {name: table.column(name).size for name in columns})
     return np.where(np.min(np.stack(codes), axis=0) >= 0, cells, -1)
 
 
 def pack_numbers(numbers: NDArray[np.int64], kind: str) -> str:
-    """Whole numbers as text for a plan's record, each of the numpy `kind`."""
+    """Return whole numbers as text for a plan's record, each of the numpy `kind`."""
     return base64.b64encode(zlib.compress(numbers.astype(kind).tobytes(), 9)).decode()
 
 
 def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int) -> NDArray[np.int64] | None:
-    """The numbers that a record holds packed, in at most so many bytes; None if it holds none."""
+    """Return the numbers that a record holds packed, in at most so many bytes; None if it holds none."""
     try:
         packed = base64.b64decode(record[key], validate=True)
         return np.frombuffer(inflate(packed, most=most), kind).astype(np.int64)
@@ -184,7 +184,7 @@ def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int)
 
 
 def has_numbers(column: Column) -> bool:
-    """Whether rows hold a number within a bin of `column`."""
+    """Return whether rows hold a number within a bin of `column`."""
     return isinstance(column.domain, Bins) and (column.nullable or not column.extras)
 
 
@@ -196,7 +196,7 @@ def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int6
 
 
 def _translate(values: pa.Array, translate: Callable[[Any], float], *, missing: float) -> NDArray[Any]:
-    """Every value translated; each distinct one is looked at once."""
+    """Return every value translated; each distinct one is looked at once."""
     encoded = values.dictionary_encode()
     # The last entry is that of a missing value, whose index is -1.
     translated = np.array([*map(translate, encoded.dictionary.to_pylist()), missing])
@@ -233,7 +233,7 @@ def _read_number(text: str) -> float:
 def _encode_numbers(
     domain: Bins | IntegerRange | Period, numbers: NDArray[np.float64], *, clamp: bool
 ) -> NDArray[np.int64]:
-    """The codes of numbers in an ordered domain."""
+    """Return the codes of numbers in an ordered domain."""
     if isinstance(domain, Bins):
         edges = np.array([float(edge) for edge in domain.edges])
         low, high = edges[0], edges[-1]
@@ -295,7 +295,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def _spread(column: Column, numbers: NDArray[np.float64]) -> list[list[int | str]]:
-    """For every bin its values, sorted; of many, as many as are kept, evenly spaced."""
+    """Return for every bin its values, sorted; of many, as many as are kept, evenly spaced."""
     assert isinstance(column.domain, Bins)
     edges = np.array([float(edge) for edge in column.domain.edges])
     whole = all(edge.denominator == 1 for edge in column.domain.edges)

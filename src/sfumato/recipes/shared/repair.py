@@ -65,7 +65,7 @@ def check_rules(table: Table, columns: Sequence[str]) -> None:
 
 
 def turn_seed(seed: int, turn: int) -> int:
-    """The seed of a further turn of draws; that of turn 0 is the public seed itself."""
+    """Return the seed of a further turn of draws; that of turn 0 is the public seed itself."""
     return seed + (turn << 64)
 
 
@@ -77,7 +77,7 @@ def draw_obeying(
     rows: int,
     seed: int,
 ) -> dict[str, NDArray[np.int64]]:
-    """`rows` rows as codes, of which no rule leaves nothing.
+    """Return `rows` rows as codes, of which no rule leaves nothing.
 
     `draw` gives so many rows in a turn; turn 0 has those that are kept where they obey. The others are
     replaced by rows of further turns that do, which is drawing from the model given the rules.
@@ -180,7 +180,7 @@ class _Repair:
         ]
 
     def broken(self, codes: Codes, numbers: Numbers | None = None) -> NDArray[np.bool_]:
-        """The rows that break a rule: any values within them, or with `numbers` those that they have."""
+        """Return rows that break a rule: any values within them, or with `numbers` those that they have."""
         return self._broken_by(self.rules, codes, numbers)
 
     def settle_codes(self, codes: dict[str, NDArray[np.int64]]) -> None:
@@ -275,7 +275,7 @@ class _Repair:
 def find_witness(
     table: Table, rules: Sequence[Rule], columns: Columns
 ) -> dict[str, tuple[int, float]] | None:
-    """A code and a number for every column such that all rules hold, or None if none was found.
+    """Return a code and a number for every column such that all rules hold, or None if none was found.
 
     A search column by column, within limits; numbers are those that moving within bins leads to.
     """
@@ -329,7 +329,7 @@ def _finish_witness(
 def _find_alive(
     table: Table, rules: Sequence[Rule], readings: Mapping[str, Reading]
 ) -> dict[str, NDArray[np.int64]]:
-    """The codes of every column that no rule leaves without partners; an error if a column has none."""
+    """Return codes of every column that no rule leaves without partners; an error if a column has none."""
     alive = {name: np.ones(min(each.size, LARGEST_MASK), np.bool_) for name, each in readings.items()}
     masks = []
     for rule in rules:
@@ -437,7 +437,7 @@ def _move_order(
     spans: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
     numbers: Numbers,
 ) -> None:
-    """The smaller one down to what the larger one reaches, the larger one up to it."""
+    """Return the smaller one down to what the larger one reaches, the larger one up to it."""
     first, second = rule.columns
     below, above = (numbers.get(name, spans[name][0]) for name in rule.columns)
     whole = readings[first].whole and readings[second].whole
@@ -468,7 +468,7 @@ def _most_frequent(rule: Rule, readings: Mapping[str, Reading], codes: Codes) ->
 
 
 def _order_dependences(rules: Sequence[Rule]) -> list[Rule]:
-    """Dependences so that what decides is set before it is used, as far as they go in no circle."""
+    """Return dependences so that what decides is set before it is used, as far as they go in no circle."""
     left = [rule for rule in rules if rule.kind == "dependence"]
     ordered: list[Rule] = []
     while left:
@@ -480,7 +480,7 @@ def _order_dependences(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _join_conditions(rules: Sequence[Rule], readings: Mapping[str, Reading]) -> list[Rule]:
-    """The rules with all conditions as one, where it has few points: what obeys one may break another."""
+    """Return rules with all conditions as one, where it has few points: what obeys one may break another."""
     conditions = [rule for rule in rules if rule.condition is not None]
     columns = tuple(dict.fromkeys(name for rule in conditions for name in rule.columns))
     if len(conditions) < 2 or len(columns) > MOST_COLUMNS:
@@ -498,7 +498,7 @@ def _product_of_points(condition: Condition, columns: Columns, readings: Mapping
 
 
 def _join_columns(rules: Sequence[Rule]) -> list[Columns]:
-    """Columns that rules join, directly or through others, in groups."""
+    """Return columns that rules join, directly or through others, in groups."""
     groups: list[set[str]] = []
     for rule in rules:
         touched = [group for group in groups if group & set(rule.columns)]

@@ -91,7 +91,7 @@ class Digits:
 
 
 def find_digits(table: Table, mu_squared: Fraction, *, inputs: int, family: Family, target: str) -> Digits:
-    """The digits for a run of `mu_squared` in all, or an error if there are too few for any answer."""
+    """Return the digits for a run of `mu_squared` in all, or an error if there are too few for any answer."""
     scores = table.column(target).size if family == "classification" else 1
     # The least that is spent on one question: a weight or a spread; one term in one sweep; one product.
     least = min(_LEAST_NUMBER, _LEAST_TERMS / inputs, 2 * _LEAST_TERMS / inputs**2) / max(1, scores)
@@ -110,7 +110,7 @@ def find_digits(table: Table, mu_squared: Fraction, *, inputs: int, family: Fami
 def list_responses(
     table: Table, target: str, family: Family, counted: Counted, *, digits: int
 ) -> list[Response]:
-    """What is fitted: one response for two classes or numbers, else one for every class."""
+    """Return what is fitted: one response for two classes or numbers, else one for every class."""
     column = table.column(target)
     span = 2**digits
     if family == "classification":
@@ -211,14 +211,14 @@ def count_columns(
 
 
 def suffice(budget: RemainingBudget, total: float, least: Fraction, most: Fraction) -> Fraction:
-    """The share of the budget that makes the noise of one number small beside `total` records."""
+    """Return the share of the budget that makes the noise of one number small beside `total` records."""
     people = total / budget.table.unit.max_records
     wanted = Fraction(_ENOUGH**2 / (people**2 * float(budget.total))).limit_denominator(1000)
     return min(max(wanted, least), most)
 
 
 def _average_total(read: list[tuple[NDArray[np.float64], float]]) -> float:
-    """The number of records, of the sums of several noisy histograms by their precision."""
+    """Return the number of records, of the sums of several noisy histograms by their precision."""
     totals = [(float(values.sum()), sigma**2 * values.size) for values, sigma in read]
     return sum(value / noise for value, noise in totals) / sum(1 / noise for _, noise in totals)
 

@@ -63,18 +63,18 @@ class RowOptions(Options):
             self._keep(types=dict(self.types))
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record."""
+        """Return the recipe as a plain record."""
         return {**Options.to_record(self), "types": to_plain(self.types)}
 
     @property
     def within_bins(self) -> WithinBins:
-        """The public values within bins, once the recipe is planned."""
+        """Return the public values within bins, once the recipe is planned."""
         return public_values(self.public if isinstance(self.public, Mapping) else None)
 
     def with_public(
         self, table: Table, columns: Sequence[str], *, identifiers_by: Sequence[str] | None = None
     ) -> Self:
-        """The recipe with what it needs of its public table in place of the file's name.
+        """Return the recipe with what it needs of its public table in place of the file's name.
 
         So the plan alone states all that the release depends on. Rules that leave no row are refused.
         """
@@ -84,7 +84,7 @@ class RowOptions(Options):
         return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
 
     def with_types(self, *described: tuple[Table, Sequence[str]], taken: Sequence[str] = ()) -> Self:
-        """The recipe with the types of columns of the `described` tables in place.
+        """Return the recipe with the types of columns of the `described` tables in place.
 
         What is given is checked. `taken` are names of further released columns, which no date can have.
         """
@@ -115,12 +115,12 @@ class RowOptions(Options):
 
 
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:
-    """The domain of a model of `columns`."""
+    """Return the domain of a model of `columns`."""
     return Domain({name: table.column(name).size for name in columns})
 
 
 def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What columns of synthetic rows may be released as, beside labels and numbers; the finest first.
+    """Return what columns of synthetic rows may be released as, beside labels and numbers; the finest first.
 
     A column of true and false may be boolean. A stored column whose year and month are among `columns` may be
     released too, as a date, or as a timestamp if its hour is there.
@@ -142,7 +142,7 @@ def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...
 
 
 def find_undescribed(table: Table, columns: Sequence[str]) -> list[str]:
-    """Columns of `table` with dates or bounds and no domain that rows of `columns` say nothing of."""
+    """Return columns of `table` with dates or bounds and no domain that rows of `columns` say nothing of."""
     dated = find_types(table, columns)
     return [
         name
@@ -154,7 +154,7 @@ def find_undescribed(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def _find_parts(table: Table, columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The columns that are periods of a stored one: by its name, and by what part of it they are."""
+    """Return the columns that are periods of a stored one: by its name, and by what part of it they are."""
     found: dict[str, dict[str, str]] = {}
     for name in columns:
         column = table.column(name)
@@ -173,7 +173,7 @@ def build_rows(
     public: WithinBins | None = None,
     types: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """The rows that `codes` stand for, in the `columns` of `table`.
+    """Return the rows that `codes` stand for, in the `columns` of `table`.
 
     `seed` decides what is drawn, for every column by its number, which `places` may give.
     Listed values, ranges and periods are released as they are, combinations as the columns they
@@ -262,7 +262,7 @@ def _draw_dates(
 def _hide_missing(
     column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None, *, boolean: bool = False
 ) -> pa.Array:
-    """The numbers, or labels in their own type, with NULL where a value is missing."""
+    """Return the numbers, or labels in their own type, with NULL where a value is missing."""
     assert column.domain is not None
     size = column.domain.size
     if numbers is not None:
@@ -279,7 +279,7 @@ def describe_bins(
     public: WithinBins | None,
     types: Mapping[str, str] | None = None,
 ) -> str:
-    """What the write-up says of numbers within bins, of dates and of rules, if there are any."""
+    """Return what the write-up says of numbers within bins, of dates and of rules, if there are any."""
     ruled = len(active_rules(table, columns))
     told = (
         f"Rows obey {ruled} stated {'rule' if ruled == 1 else 'rules'}, by public knowledge. "
@@ -334,7 +334,7 @@ def _place_in_bins(
 
 
 def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """For every bin how its density rises, from -1 (to nothing at its upper end) to 1 (from nothing).
+    """Return for every bin how its density rises, from -1 (to nothing at its upper end) to 1 (from nothing).
 
     The density is a line within a bin that keeps the bin's count. Its slope is the smaller of those to the
     densities of both neighbours, or none between a rise and a fall (the minmod limiter of finite volumes),
@@ -357,7 +357,7 @@ def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]
 
 
 def _tilt_places(places: NDArray[np.float64], tilts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Places in [0, 1) with the density 1 + tilt (2 place - 1), from evenly spread ones."""
+    """Return places in [0, 1) with the density 1 + tilt (2 place - 1), from evenly spread ones."""
     level = 1 - tilts
     root = level + np.sqrt(level**2 + 4 * tilts * places)
     tilted = np.divide(2 * places, root, out=np.zeros_like(places), where=root > 0)

@@ -60,7 +60,7 @@ class Reading:
             self._points = np.array(column.domain.labels, np.float64)
 
     def spans(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The least and the largest number behind every code; NaN where it stands for none."""
+        """Return the least and the largest number behind every code; NaN where it stands for none."""
         if not self.ordered:
             none = np.full(codes.shape, np.nan)
             return none, none
@@ -75,7 +75,7 @@ class Reading:
         return np.where(inside, low, np.nan), np.where(inside, high, np.nan)
 
     def find(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The code of every number, -1 where the domain does not hold it."""
+        """Return the code of every number, -1 where the domain does not hold it."""
         domain = self.column.domain
         if isinstance(domain, Bins):
             ends = np.append(self._low, self._high[-1])
@@ -89,7 +89,7 @@ class Reading:
         return np.where((codes >= 0) & (codes < self.base), codes, -1).astype(np.int64)
 
     def label_codes(self, values: Iterable[object]) -> list[int]:
-        """The codes of labels."""
+        """Return the codes of labels."""
         listed = {str(value) for value in values}
         extras = self.column.extras
         if listed <= set(extras):
@@ -108,7 +108,7 @@ class Boxes:
 
     @classmethod
     def of(cls, readings: Mapping[str, Reading], codes: Codes, numbers: Numbers | None = None) -> Boxes:
-        """The boxes of `codes`; columns in `numbers` are known exactly."""
+        """Return the boxes of `codes`; columns in `numbers` are known exactly."""
         low: Numbers = {}
         high: Numbers = {}
         for name, reading in readings.items():
@@ -119,7 +119,7 @@ class Boxes:
 
 
 def active_rules(table: Table, columns: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules that speak of `columns` only.
+    """Return the rules that speak of `columns` only.
 
     Entries of values that never meet are not among them: models keep these cells empty, and releases from
     before there were rules must follow from their measurements still.
@@ -128,7 +128,7 @@ def active_rules(table: Table, columns: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] = ()) -> Zeros:
-    """The cells that no record can be in: columns and a mask over their cells.
+    """Return the cells that no record can be in: columns and a mask over their cells.
 
     `held` are the marginals that a model holds anyway. A rule that would make it too large is left to the
     repair of rows.
@@ -159,7 +159,7 @@ def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] 
 
 
 def mask_rule(table: Table, rule: Rule, names: Columns) -> NDArray[np.bool_]:
-    """For every cell of `names`, in row-major order, whether the rule leaves nothing of it."""
+    """Return for every cell of `names`, in row-major order, whether the rule leaves nothing of it."""
     readings = {name: Reading(table.column(name)) for name in names}
     shape = tuple(readings[name].size for name in names)
     places = np.unravel_index(np.arange(math.prod(shape)), shape)
@@ -168,7 +168,7 @@ def mask_rule(table: Table, rule: Rule, names: Columns) -> NDArray[np.bool_]:
 
 
 def breaks(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
-    """For every box, whether no values in it obey the rule."""
+    """Return for every box, whether no values in it obey the rule."""
     first = rule.columns[0]
     if rule.condition is not None:
         return _breaks_condition(rule, boxes)
@@ -186,7 +186,7 @@ def breaks(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
 
 
 def _breaks_condition(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
-    """Where the condition is true at all points of a box.
+    """Return where the condition is true at all points of a box.
 
     It is constant between the numbers that it compares with, so some points of each part tell all.
     """
@@ -201,7 +201,7 @@ def _breaks_condition(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
 
 
 def list_points(condition: Condition, name: str, boxes: Boxes) -> list[NDArray[np.float64]]:
-    """Points of every box in a column: one in each part into which the condition cuts it."""
+    """Return points of every box in a column: one in each part into which the condition cuts it."""
     low, high = boxes.low[name], boxes.high[name]
     reading = boxes.readings[name]
     if not reading.spread or low is high:
@@ -220,12 +220,12 @@ def list_points(condition: Condition, name: str, boxes: Boxes) -> list[NDArray[n
 
 
 def count_points(reading: Reading, cuts: list[float]) -> int:
-    """The most points that `list_points` gives."""
+    """Return the most points that `list_points` gives."""
     return 2 + 4 * len(cuts) if reading.spread else 1
 
 
 def list_thresholds(condition: Condition, name: str) -> list[float]:
-    """The numbers that a condition compares a column with, in order."""
+    """Return the numbers that a condition compares a column with, in order."""
     tests = [test for test in list_tests(condition) if test.column == name]
     return sorted({float(value) for test in tests for value in test.values if not isinstance(value, str)})
 
@@ -268,12 +268,12 @@ def _compare(
 
 
 def add_columns(numbers: Mapping[str, NDArray[np.float64]], names: Sequence[str]) -> NDArray[np.float64]:
-    """The sum of columns, from left to right."""
+    """Return the sum of columns, from left to right."""
     return reduce(np.add, [numbers[name] for name in names])
 
 
 def decided_codes(rule: Rule, readings: Mapping[str, Reading]) -> NDArray[np.int64]:
-    """For every code of the deciding column the code that is decided, -1 where nothing is known."""
+    """Return for every code of the deciding column the code that is decided, -1 where nothing is known."""
     first, second = (readings[name] for name in rule.columns)
     assert rule.decided is not None
     place = {str(label): code for code, label in enumerate(second.column.labels)}

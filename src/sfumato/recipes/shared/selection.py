@@ -77,13 +77,13 @@ class Selection(RowOptions):
         RowOptions.__post_init__(self)
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; what is not given is left out."""
+        """Return the recipe as a plain record; what is not given is left out."""
         given = {"guide": self.guide, "bins": self.bins}
         added = {key: to_plain(value) for key, value in given.items() if value is not None}
         return {**RowOptions.to_record(self), **added}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
-        """All marginals that may be counted."""
+        """Return all marginals that may be counted."""
         raise NotImplementedError
 
     def measure(
@@ -93,7 +93,7 @@ class Selection(RowOptions):
         raise NotImplementedError
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        """Return one allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
         table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
         if not set(self.bins or ()) <= set(columns):
@@ -124,7 +124,7 @@ class Selection(RowOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """The rows of a model of what was chosen and measured, for one epsilon after the other."""
+        """Return the rows of a model of what was chosen and measured, for one epsilon after the other."""
         columns = self._find_columns(plan.table)
         domain = model_domain(plan.table, columns)
         models: dict[str, Model] = {}
@@ -163,7 +163,7 @@ class Selection(RowOptions):
         )
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """The paragraphs of the privacy write-up that are this recipe's own."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
         columns = self._find_columns(plan.table)
         bins = describe_bins(plan.table, columns, self.within_bins, self.types)
         facts = {"columns": ", ".join(columns), "bins": bins}
@@ -177,7 +177,7 @@ class Selection(RowOptions):
         return told
 
     def split_guide(self, budget: RemainingBudget) -> RemainingBudget:
-        """The part of `budget` for asking whether the guide holds; nothing without a guide."""
+        """Return the part of `budget` for asking whether the guide holds; nothing without a guide."""
         return budget.split(Fraction(0) if self.guide is None else TESTING)
 
     def follow_guide(
@@ -191,7 +191,7 @@ class Selection(RowOptions):
     def _draw(
         self, table: Table, columns: Columns, model: Model, compression: Compression | None, *, rows: int
     ) -> dict[str, NDArray[np.int64]]:
-        """The codes of rows that obey the rules; `compression` is that of a model over joined values."""
+        """Return codes of rows that obey the rules; `compression` is that of a model over joined values."""
 
         def draw(count: int, turn: int) -> dict[str, NDArray[np.int64]]:
             seed = turn_seed(self.seed, turn)
@@ -201,7 +201,7 @@ class Selection(RowOptions):
         return draw_obeying(table, columns, draw, rows=rows, seed=self.seed)
 
     def _find_columns(self, table: Table) -> Columns:
-        """The columns of the rows: those that are listed, or all that have a domain."""
+        """Return the columns of the rows: those that are listed, or all that have a domain."""
         if self.columns is not None:
             names = tuple(self.columns)
         else:

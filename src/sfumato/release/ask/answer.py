@@ -47,7 +47,7 @@ _MODEL = "model.parquet"
 
 
 def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
-    """The model of the release in `folder`; `epsilon` chooses if it holds several.
+    """Return the model of the release in `folder`; `epsilon` chooses if it holds several.
 
     The files are compared with the digests in the certificate; that they follow from the measurements is
     for `verify` to say.
@@ -74,7 +74,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
 
 
 def can_ask(statement: Statement, table: Table, columns: tuple[str, ...]) -> bool:
-    """Whether a model of all `columns` of `table` answers a statement; looks at public facts alone."""
+    """Return whether a model of all `columns` of `table` answers a statement; looks at public facts alone."""
     sizes = {name: table.column(name).size for name in columns}
     try:
         question = read_question(statement, read_fields(table, sizes))
@@ -97,7 +97,7 @@ class ReleasedModel:
         packed: bytes,
         queries: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`requests` are the marginals that were measured, `packed` is the file with the noisy values.
+        """Return `requests` are the marginals that were measured, `packed` is the file with the noisy values.
 
         `queries` has, by the name of a request, the record of queries where sums of cells were asked.
         """
@@ -112,12 +112,12 @@ class ReleasedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that may be asked about."""
+        """Return the columns that may be asked about."""
         return tuple(field.name for field in self._fields.named.values())
 
     @refuse_deep
     def sql(self, text: str, *, population: bool = False) -> Answer:
-        """The answer to a plain SELECT about the model, with intervals where measurements give them.
+        """Return the answer to a plain SELECT about the model, with intervals where measurements give them.
 
         They hold with 95 % what the records say; with `population`, what the population says that the
         records are a random sample of, one record of each individual.
@@ -125,7 +125,7 @@ class ReleasedModel:
         return self.answer(read_statement(text), population=population)
 
     def answer(self, statement: Statement, *, population: bool = False) -> Answer:
-        """The answer to a statement that was read already."""
+        """Return the answer to a statement that was read already."""
         try:
             question = read_question(statement, self._fields)
             cells = self.model.domain.cells(question.columns)
@@ -167,7 +167,7 @@ class ReleasedModel:
         family: Regression = "linear",
         population: bool = False,
     ) -> Answer:
-        """The coefficients of a regression, with intervals where measurements tell all that they need.
+        """Return the coefficients of a regression, with intervals where measurements tell all that they need.
 
         `target` is a column of numbers or a condition such as "job = 'yes'", which counts 1 where it holds.
         Numbers in bins are taken for the middle of their bin. Of a column of labels the first is left out,
@@ -222,7 +222,7 @@ def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
 
 
 def _read_requests(table: Table, asks: list[Any]) -> tuple[tuple[Request, ...], dict[str, Mapping[str, Any]]]:
-    """The requests for marginals, and by their names the records of queries where sums were asked."""
+    """Return the requests for marginals, and by their names the records of queries where sums were asked."""
     requests: list[Request] = []
     queries: dict[str, Mapping[str, Any]] = {}
     for ask in asks:
@@ -248,7 +248,7 @@ def _read_requests(table: Table, asks: list[Any]) -> tuple[tuple[Request, ...], 
 
 
 def _respond(question: ReleaseQuestion, groups: Groups) -> tuple[pa.Table, dict[str, int]]:
-    """The answer to `question`, and for how many groups each of its outputs has an interval."""
+    """Return the answer to `question`, and for how many groups each of its outputs has an interval."""
     order: list[tuple[_Numbers, bool]] = [
         (groups.values(output), descending) for output, descending in question.order
     ]
@@ -269,5 +269,5 @@ def _respond(question: ReleaseQuestion, groups: Groups) -> tuple[pa.Table, dict[
 
 
 def _to_nullable(values: _Numbers) -> pa.Array:
-    """The values with NULL for what is not known."""
+    """Return the values with NULL for what is not known."""
     return pa.array(values.tolist(), pa.float64(), from_pandas=True)

@@ -67,7 +67,7 @@ class Groups:
         self._sums = [Sums(source, cells, sizes, self._expected, population=population) for source in sources]
 
     def values(self, output: Output) -> _Numbers:
-        """An output per group; a key by the place of its label."""
+        """Return an output per group; a key by the place of its label."""
         if output.kind == "key" and output.field is not None:
             return self._keys[output.field].astype(np.float64)
         count = self._sum(self._expected)
@@ -80,7 +80,7 @@ class Groups:
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def interval(self, output: Output) -> tuple[_Numbers, _Numbers]:
-        """The ends that hold the exact value with 95 %, and the model's value in any case."""
+        """Return the ends that hold the exact value with 95 %, and the model's value in any case."""
         low, high = np.full((2, self.rows), np.nan)
         for sums in self._sums:
             missing = np.isnan(low)
@@ -96,7 +96,7 @@ class Groups:
         return np.fmin(low, values), np.fmax(high, values)
 
     def _weights(self, output: Output) -> tuple[_Numbers, _Numbers]:
-        """The least and the largest that a record of each cell adds to an output."""
+        """Return the least and the largest that a record of each cell adds to an output."""
         if output.condition is not None:
             shape = tuple(self._sizes[name] for name in self._question.columns)
             mask = np.broadcast_to(keep_cells(self._question, self._sizes, output.condition), shape)
@@ -142,7 +142,7 @@ class Sums:
         self._noisy = np.broadcast_to(source.evidence.expect(columns)[flat], cells.groups.shape)
 
     def _join(self, cells: Cells, sizes: Mapping[str, int]) -> Cells:
-        """The cells of joined values that `cells` are parts of; groups with a part of one are broken."""
+        """Return cells of joined values that `cells` are parts of; groups with a part of one are broken."""
         maps, columns = self._source.maps, cells.columns
         shape = self._source.shape(columns, sizes)
         codes = [maps[name][cells.codes[name]] if name in maps else cells.codes[name] for name in columns]
@@ -159,7 +159,7 @@ class Sums:
         return Cells(columns=columns, codes=joined, groups=groups, rows=cells.rows)
 
     def interval(self, output: Output, lows: _Numbers, highs: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """The ends that hold the exact value of an output with 95 %, whatever the model says of it.
+        """Return the ends that hold the exact value of an output with 95 %, whatever the model says of it.
 
         `lows` and `highs` are the least and the largest that a record of a cell can add.
         """
@@ -188,7 +188,7 @@ class Sums:
         return math.log(1 / MISS) / math.sqrt(2) if self._source.has_laplace else normal_width(MISS)
 
     def _estimate(self, weights: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """The weighted sum of every group, and the standard deviation of its noise."""
+        """Return the weighted sum of every group, and the standard deviation of its noise."""
         return self._sum(weights * self._noisy), np.sqrt(np.maximum(self._spread(weights, weights), 0))
 
     def _spread(self, one: _Numbers, other: _Numbers) -> _Numbers:
@@ -197,7 +197,7 @@ class Sums:
         return noise + self._sum(one * other * self._expected) if self._population else noise
 
     def _half_step(self, weights: _Numbers) -> _Numbers:
-        """Half of what one step of the noise, which is discrete, can move a sum by."""
+        """Return half of what one step of the noise, which is discrete, can move a sum by."""
         largest = np.zeros(self._rows)
         np.maximum.at(largest, self._cells.groups, np.abs(weights))
         return largest * self._source.step / 2
@@ -216,7 +216,7 @@ class Sums:
         return centre + low, centre + high
 
     def _least_average(self, weights: _Numbers, low: _Numbers, high: _Numbers) -> _Numbers:
-        """The least average from `low` to `high`, per group, that the evidence does not speak against.
+        """Return the least average from `low` to `high`, per group, that the evidence does not speak against.
 
         An average r is spoken against if the evidence for the sum of (weight - r) is further above zero
         than noise reaches. The exact average is not, with 97.5 % (Fieller's argument), also where few

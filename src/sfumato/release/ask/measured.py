@@ -48,15 +48,15 @@ class Source:
 
     @property
     def has_laplace(self) -> bool:
-        """Whether some of the noise has the tails of Laplace's."""
+        """Return whether some of the noise has the tails of Laplace's."""
         return not all(each.law.shape.normal for each in self.requests)
 
     def shape(self, columns: Columns, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The numbers of values of `columns`, of which the whole domains have `sizes`."""
+        """Return the numbers of values of `columns`, of which the whole domains have `sizes`."""
         return tuple(int(self.maps[name].max()) + 1 if name in self.maps else sizes[name] for name in columns)
 
     def describe(self, columns: Columns) -> str:
-        """What an interval about `columns` comes from, in a line."""
+        """Return what an interval about `columns` comes from, in a line."""
         best = [each for each in self.requests if set(columns) <= set(each.columns)] or list(self.requests)
         more = "" if len(best) == 1 else f" and {len(best) - 1} more"
         noise = "laplace" if self.has_laplace else "gaussian"
@@ -201,7 +201,7 @@ class Measured:
 
     @cached_property
     def _values(self) -> dict[str, _Numbers]:
-        """The noisy values of every measurement, in units of its grid."""
+        """Return the noisy values of every measurement, in units of its grid."""
         try:
             rows = read_parquet(self._packed, columns=["measurement", "noisy_value"], rows=MOST_ANSWERS)
             names = rows["measurement"].combine_chunks().dictionary_encode()

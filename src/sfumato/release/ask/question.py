@@ -55,7 +55,7 @@ class Field:
 
     @property
     def distinct(self) -> tuple[Label, ...]:
-        """The labels in the order of the domain, each once."""
+        """Return the labels in the order of the domain, each once."""
         return tuple(dict.fromkeys(self.labels))
 
 
@@ -67,7 +67,7 @@ class Fields:
     named: Mapping[str, Field]
 
     def find(self, column: exp.Column) -> Field:
-        """The field that a statement names."""
+        """Return the field that a statement names."""
         elsewhere = column.args.get("db") or column.table.lower() not in ("", self.alias.lower())
         if elsewhere or column.name.lower() not in self.named:
             known = ", ".join(field.name for field in self.named.values())
@@ -89,7 +89,7 @@ class Output:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the largest number that is averaged."""
+        """Return the least and the largest number that is averaged."""
         if self.field is None or self.field.ends is None:
             return 0.0, 1.0
         return float(min(self.field.ends)[0]), float(max(high for _, high in self.field.ends))
@@ -110,7 +110,7 @@ class ReleaseQuestion:
 
 
 def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
-    """The fields of `table` whose columns a model has with all their codes."""
+    """Return the fields of `table` whose columns a model has with all their codes."""
     fields: dict[str, Field] = {}
     for name, size in sizes.items():
         column = table.columns.get(name)
@@ -123,7 +123,7 @@ def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
 
 
 def read_question(statement: Statement, fields: Fields) -> ReleaseQuestion:
-    """The question that a statement asks of the model of one table, or a refusal that says why."""
+    """Return the question that a statement asks of the model of one table, or a refusal that says why."""
     if statement.mode == "private" or statement.explain:
         raise refuse("a released model is asked with a plain SELECT, which spends nothing")
     query = statement.query
@@ -174,7 +174,7 @@ def read_question(statement: Statement, fields: Fields) -> ReleaseQuestion:
 def keep_cells(
     question: ReleaseQuestion, sizes: Mapping[str, int], condition: exp.Expr | None = None
 ) -> NDArray[np.bool_]:
-    """Which cells of its columns a question keeps, as an array that broadcasts to their sizes.
+    """Return which cells of its columns a question keeps, as an array that broadcasts to their sizes.
 
     With `condition` it is that which decides, and not the question's own.
     """
@@ -203,7 +203,7 @@ def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fr
 
 
 def _read_source(query: exp.Select, fields: Fields) -> str:
-    """The name by which the statement calls the table of the model."""
+    """Return the name by which the statement calls the table of the model."""
     source = query.args.get("from_")
     table = source.this if source is not None else None
     if (
@@ -265,7 +265,7 @@ def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Out
 
 
 def _read_case(case: exp.Case) -> exp.Expr:
-    """The condition of CASE WHEN condition THEN 1 ELSE 0 END."""
+    """Return the condition of CASE WHEN condition THEN 1 ELSE 0 END."""
     branches, rest = case.args["ifs"], case.args.get("default")
     one = len(branches) == 1 and case.this is None and branches[0].args["true"].sql() == "1"
     if not one or rest is None or rest.sql() != "0":
@@ -275,7 +275,7 @@ def _read_case(case: exp.Case) -> exp.Expr:
 
 
 def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
-    """For every code of a field whether what it stands for compares so with a literal."""
+    """Return for every code of a field whether what it stands for compares so with a literal."""
     if kind in _OPPOSITE:
         return [not each for each in _test(_OPPOSITE[kind], field, value)]
     literal = _read_literal(value, field)
@@ -299,7 +299,7 @@ def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
 def _decide(
     kind: type[exp.Expr], low: Fraction, high: Fraction, value: Fraction, *, open_end: bool, field: Field
 ) -> bool:
-    """Whether all numbers from `low` to `high` compare so with `value`; a refusal if only some do."""
+    """Return whether all numbers from `low` to `high` compare so with `value`; a refusal if only some do."""
     ends_before = high < value or (open_end and high == value)
     if kind is exp.LT:
         every, none = ends_before, low >= value
@@ -316,7 +316,7 @@ def _decide(
 
 
 def _read_literal(value: exp.Expr, field: Field) -> str | Fraction:
-    """A literal as text or as a number, whichever the field is compared with."""
+    """Return a literal as text or as a number, whichever the field is compared with."""
     negative = isinstance(value, exp.Neg)
     node = value.this if negative else value
     if isinstance(node, exp.Boolean) and not negative and field.ends is None:

@@ -86,7 +86,7 @@ class _Design:
 
     @property
     def columns(self) -> Columns:
-        """The columns of the inputs and that of the target."""
+        """Return the columns of the inputs and that of the target."""
         return (*self.features, self.target[0])
 
 
@@ -100,7 +100,7 @@ def regress(
     find_sources: Callable[[Columns], Sequence[Source]],
     population: bool,
 ) -> Coefficients:
-    """The regression of `target`, a column of numbers or a condition, on the columns `inputs`.
+    """Return the regression of `target`, a column of numbers or a condition, on the columns `inputs`.
 
     `find_sources` gives the evidence about columns.
     """
@@ -132,7 +132,7 @@ def regress(
 def _enclose(
     fitted: _Fitted, source: Source, *, population: bool
 ) -> tuple[tuple[_Numbers, _Numbers] | None, str]:
-    """The ends of the intervals of all coefficients; or None, and why there are none."""
+    """Return the ends of the intervals of all coefficients; or None, and why there are none."""
     scores, centre, curved = fitted.scores, fitted.values, fitted.rescore is not None
     for _ in range(_REFINEMENTS if curved else 1):
         folded = _fold(scores, source)
@@ -191,7 +191,7 @@ def _build_design(fields: Fields, target: str, inputs: Sequence[str]) -> _Design
 
 
 def _list_features(field: Field) -> tuple[list[str], _Numbers]:
-    """The terms of a column: the number itself, or one for every label but the first."""
+    """Return the terms of a column: the number itself, or one for every label but the first."""
     if field.ends is not None:
         return [field.name], _middles(field)[:, None]
     _, *others = field.distinct
@@ -200,7 +200,7 @@ def _list_features(field: Field) -> tuple[list[str], _Numbers]:
 
 
 def _read_target(fields: Fields, target: str) -> tuple[str, _Numbers]:
-    """The column of a target, and its number for every code."""
+    """Return the column of a target, and its number for every code."""
     if target.lower() in fields.named:
         field = fields.named[target.lower()]
         if field.ends is None:
@@ -231,7 +231,7 @@ def _middles(field: Field) -> _Numbers:
 
 
 def _fit_linear(model: Model, design: _Design) -> _Fitted:
-    """Least squares from the model's counts of pairs."""
+    """Return least squares from the model's counts of pairs."""
     size = len(design.terms)
     column, numbers = design.target
     matrix, vector = np.zeros((size, size)), np.zeros(size)
@@ -257,7 +257,7 @@ def _fit_linear(model: Model, design: _Design) -> _Fitted:
 
 
 def _linear_scores(design: _Design, values: _Numbers, inverse: _Numbers) -> dict[Columns, _Numbers]:
-    """The scores of records, times the inverse, as sums over pairs of columns.
+    """Return the scores of records, times the inverse, as sums over pairs of columns.
 
     A score is (sum of u) (sum of e) over columns: u is what a column adds to the inputs, times the inverse,
     and e what it adds to the residual.
@@ -299,7 +299,7 @@ def _fit_logistic(model: Model, design: _Design) -> _Fitted:
     target = np.broadcast_to(design.target[1], shape).reshape(-1)
 
     def predict(values: _Numbers) -> tuple[_Numbers, _Numbers]:
-        """The chances of all cells, and the inverse of the curvature."""
+        """Return the chances of all cells, and the inverse of the curvature."""
         chances = 1 / (1 + np.exp(-np.clip(rows @ values, -500, 500)))
         return chances, invert_curvature((rows * (weights * chances * (1 - chances))[:, None]).T @ rows)
 
@@ -332,7 +332,7 @@ def _is_near(steps: _Numbers, noise: _Numbers, inputs: _Numbers) -> bool:
 
 
 def invert_curvature(matrix: _Numbers) -> _Numbers:
-    """The inverse of a curvature, or an error if some inputs follow from others."""
+    """Return the inverse of a curvature, or an error if some inputs follow from others."""
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     if (scale == 0).any() or np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] <= _SINGULAR:
         raise RecipeError(
