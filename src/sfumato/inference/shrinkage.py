@@ -146,9 +146,7 @@ def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *,
 
 
 def shrink_counts(
-    noisy: NDArray[np.float64],
-    deviations: NDArray[np.float64],
-    predicted: NDArray[np.float64] | None = None,
+    noisy: NDArray[np.float64], deviations: NDArray[np.float64], predicted: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return expected counts behind `noisy` ones with Gaussian noise of these `deviations`, and their own.
 

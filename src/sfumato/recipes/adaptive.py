@@ -157,12 +157,7 @@ class Adaptive(Selection):
             model_cells = max(round(self.model_cells * max(spent, 0.02)), model.tree.cells)
             held = model.tree.cliques
             offered = offered or _offer_marginals(
-                fitting,
-                candidates,
-                turn=turn,
-                grid=budget.table.grid,
-                sigma=sigma,
-                model_cells=model_cells,
+                fitting, candidates, turn=turn, grid=budget.table.grid, sigma=sigma, model_cells=model_cells
             )
             choice = Choice(
                 name=f"{label}choice {turn}",

@@ -205,7 +205,6 @@ class AdaptiveGrid(RowOptions):
         return Plan(
             recipe=recipe,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(cost for each in rounds for cost in each.costs),

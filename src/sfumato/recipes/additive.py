@@ -94,7 +94,6 @@ class Additive(ModelOptions):
         plan = Plan(
             recipe=self,
             table=described,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=(allowed,),
@@ -171,10 +170,7 @@ def _build_product(plan: Plan, model: AdditiveModel, inputs: Columns) -> Product
     table = plan.table
     recipe = plan.recipe
     assert isinstance(recipe, Additive)
-    document = {
-        **recipe.describe_model(plan, inputs=inputs, family=model.family),
-        **model.to_record(),
-    }
+    document = {**recipe.describe_model(plan, inputs=inputs, family=model.family), **model.to_record()}
     flat = sum(int(not shape.scores.any()) for score in model.scores for shape in score.shapes)
     terms = sum(len(score.shapes) for score in model.scores)
     facts: dict[str, Any] = {"family": model.family, "terms": terms, "terms_without_effect": flat}

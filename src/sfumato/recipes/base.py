@@ -137,7 +137,7 @@ class Plan:
 
     recipe: Recipe
     table: Table
-    requests: tuple[Request, ...]
+    requests: tuple[Request, ...] = ()
     epsilons: tuple[Fraction, ...]
     delta: Fraction
 

@@ -74,7 +74,6 @@ class CappedCounts(CountOptions):
         return Plan(
             recipe=self,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),

@@ -89,7 +89,6 @@ class Clusters(Options):
         return Plan(
             recipe=self,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=(allow_gaussian(table, epsilons[0], delta),),

@@ -105,7 +105,6 @@ class Regression(ModelOptions):
         plan = Plan(
             recipe=self,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=(allow_gaussian(table, epsilons[0], delta),),
@@ -327,12 +326,7 @@ def settle(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _ask_squares(
-    design: Design,
-    target: NDArray[np.int64],
-    columns: tuple[str, ...],
-    solution: Solution,
-    *,
-    clip: float,
+    design: Design, target: NDArray[np.int64], columns: tuple[str, ...], solution: Solution, *, clip: float
 ) -> tuple[Moments, float]:
     """Return the question for products times squared residuals up to `clip`, and the unit of its answers."""
     clip = max(math.ceil(clip / _STEP), 1) * _STEP

@@ -146,7 +146,6 @@ class Map(CountOptions):
         return Plan(
             recipe=recipe,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),

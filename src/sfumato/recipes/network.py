@@ -135,7 +135,6 @@ class Network(ModelOptions):
         return Plan(
             recipe=self,
             table=described,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=self._allow(described, epsilons[0], delta),
@@ -302,11 +301,7 @@ class Network(ModelOptions):
             document["classes"] = list(target.labels)
         else:
             document["bounds"] = [format_exact(end) for end in code_ends(target.domain)]
-        facts: dict[str, Any] = {
-            "individuals": round(total),
-            "weights": layers.weights,
-            "steps": self.steps,
-        }
+        facts: dict[str, Any] = {"individuals": round(total), "weights": layers.weights, "steps": self.steps}
         if not learnt:
             facts["note"] = (
                 "little or nothing was learnt: at this epsilon the noise leaves room for short steps only, "

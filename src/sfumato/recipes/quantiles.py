@@ -196,12 +196,7 @@ def _least(column: Column) -> Fraction:
 
 
 def _list_requests(
-    table: Table,
-    columns: tuple[str, ...],
-    size: int,
-    noise: Kind,
-    epsilon: Fraction,
-    delta: Fraction,
+    table: Table, columns: tuple[str, ...], size: int, noise: Kind, epsilon: Fraction, delta: Fraction
 ) -> tuple[float, tuple[Request, ...]]:
     """Return the error to be expected of the best tree with this noise, and the requests for its levels."""
     probe = Request(name="level", counted=Marginal(columns), noise=noise, scale=Fraction(1))

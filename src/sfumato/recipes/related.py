@@ -111,7 +111,6 @@ class Related(RowOptions):
         return Plan(
             recipe=self.with_public(table, family.columns)._with_types(family),
             table=records,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(allow_gaussian(records, epsilon, delta) for epsilon in epsilons),
@@ -276,11 +275,7 @@ class _Drawing:
     """
 
     def __init__(
-        self,
-        family: Family,
-        model: Model,
-        compression: Compression,
-        measured: tuple[tuple[str, ...], ...],
+        self, family: Family, model: Model, compression: Compression, measured: tuple[tuple[str, ...], ...]
     ) -> None:
         self.family, self.model, self.compression = family, model, compression
         self._own = [family.of_child(name) for name in family.columns]

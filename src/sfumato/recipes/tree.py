@@ -94,11 +94,7 @@ def _pairs(domain: Domain) -> list[Columns]:
 
 
 def _choose_forest(
-    budget: RemainingBudget,
-    fitting: Fitting,
-    domain: Domain,
-    label: str,
-    progress: Callable[[str], None],
+    budget: RemainingBudget, fitting: Fitting, domain: Domain, label: str, progress: Callable[[str], None]
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
     """Return pairs that form a forest, chosen one after the other."""
     turns = len(domain) - 1

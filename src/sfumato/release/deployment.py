@@ -84,10 +84,7 @@ def write_checklist(folder: Path | str, **stated: str) -> str:
         ("epsilon", _tell_epsilon(privacy)),
         ("unit of privacy", f"{privacy['unit']}; neighbours: {privacy['neighbours']}"),
         ("bounded contribution", f"{privacy['contribution']}, enforced while counting, not assumed"),
-        (
-            "delta, native parameters",
-            f"rho {privacy['rho']}; epsilon at deltas: {_tell_deltas(privacy)}",
-        ),
+        ("delta, native parameters", f"rho {privacy['rho']}; epsilon at deltas: {_tell_deltas(privacy)}"),
         ("composition", entry["accounting"]["composition"]),
         (
             "domains, bounds and keys",

@@ -98,12 +98,7 @@ def _tell_total(total: Mapping[str, Any]) -> str:
 
 
 def derive_files(
-    plan: Plan,
-    answers: tuple[Answer, ...],
-    product: Product,
-    *,
-    ledger: Mapping[str, Any],
-    notes: list[str],
+    plan: Plan, answers: tuple[Answer, ...], product: Product, *, ledger: Mapping[str, Any], notes: list[str]
 ) -> dict[str, bytes]:
     """Return files that follow from the `plan`, its noisy `answers` and the `ledger` entry, and nothing else.
 
@@ -141,11 +136,7 @@ def build_release(
 
 
 def repeat_release(
-    plan: Plan,
-    packed: bytes,
-    *,
-    ledger: Mapping[str, Any],
-    progress: Callable[[str], None] = lambda _: None,
+    plan: Plan, packed: bytes, *, ledger: Mapping[str, Any], progress: Callable[[str], None] = lambda _: None
 ) -> Release:
     """Return the release of `plan` once more, from answers that were kept."""
     answers, product = replay_answers(plan, packed, progress=progress)

@@ -145,10 +145,7 @@ def _read_entries(place: Path | str) -> tuple[Entry, ...]:
 
 
 def _check_steps(
-    entries: tuple[Entry, ...],
-    certificate: Mapping[str, Any],
-    plan: Plan,
-    batches: list[tuple[Answer, ...]],
+    entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, batches: list[tuple[Answer, ...]]
 ) -> str:
     """Return every batch has a charge of its own for what it asks, and its answer is the recorded one."""
     with failing_closed("certificate.json does not name the charges of its steps"):

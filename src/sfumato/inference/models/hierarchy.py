@@ -98,11 +98,7 @@ def _least_squares(levels: Sequence[Level]) -> list[tuple[Floats, Floats, _Below
         excess = (upper - below.sums)[level.parents]
         shrunk = (below.spreads - certain)[level.parents]
         results.append(
-            (
-                below.estimates + share * excess,
-                np.maximum(below.variances - share**2 * shrunk, 0.0),
-                below,
-            )
+            (below.estimates + share * excess, np.maximum(below.variances - share**2 * shrunk, 0.0), below)
         )
     return results
 

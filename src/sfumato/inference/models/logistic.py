@@ -170,11 +170,7 @@ def estimate_auroc_loss(steps: list[Step], *, last: int) -> float:
 
 
 def fit_logistic(
-    steps: list[Step],
-    *,
-    squares: NoisyMoments | None = None,
-    design_effect: float = 1.0,
-    last: int = LAST,
+    steps: list[Step], *, squares: NoisyMoments | None = None, design_effect: float = 1.0, last: int = LAST
 ) -> Solution:
     """Return the coefficients that the slopes of the `last` steps point to, and their covariance."""
     found = _arrive(steps, last)

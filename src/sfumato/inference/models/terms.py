@@ -238,7 +238,5 @@ def shrink(evidence: Evidence, *, spread: float, doubt: float = 0.0, prior: floa
     # What is left of the prior's variance, and how far the means of the variances differ.
     variance = shares @ (variances[:, None] / total + means**2) - mean**2
     return Fitted(
-        coefficients=right.T @ mean,
-        covariance=(right.T * np.maximum(variance, 0.0)) @ right,
-        log_odds=odds,
+        coefficients=right.T @ mean, covariance=(right.T * np.maximum(variance, 0.0)) @ right, log_odds=odds
     )

@@ -131,10 +131,7 @@ def diversity(column: Partition) -> float:
 
 
 def _associate(
-    first: Partition,
-    second: Partition,
-    entropies: tuple[float, float],
-    orders: Sequence[NDArray[np.int64]],
+    first: Partition, second: Partition, entropies: tuple[float, float], orders: Sequence[NDArray[np.int64]]
 ) -> float:
     """Return the association of two columns that have a value in every row."""
     if not min(entropies) > 0:

@@ -551,9 +551,7 @@ class Fitting:
         variances = np.einsum("gi,ij,gj->g", rows, state.covariance, rows)
         deviations = np.ceil(np.round(np.sqrt(np.maximum(variances, 0)) * self.response.score_grid, 6))
         return Shape(
-            columns=columns,
-            scores=state.term.scores,
-            deviations=deviations.astype(np.int64)[basis.groups],
+            columns=columns, scores=state.term.scores, deviations=deviations.astype(np.int64)[basis.groups]
         )
 
     def _read(self, answer: Answer) -> tuple[NDArray[np.float64], float]:

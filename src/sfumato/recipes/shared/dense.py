@@ -53,11 +53,7 @@ def is_dense(
 
 
 def measure_densely(
-    budget: RemainingBudget,
-    fitting: Fitting,
-    triples: Mapping[Columns, int],
-    label: str,
-    model_cells: int,
+    budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], label: str, model_cells: int
 ) -> Asking:
     """Return a fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
 

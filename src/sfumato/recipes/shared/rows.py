@@ -274,10 +274,7 @@ def _hide_missing(
 
 
 def describe_bins(
-    table: Table,
-    columns: Sequence[str],
-    public: WithinBins | None,
-    types: Mapping[str, str] | None = None,
+    table: Table, columns: Sequence[str], public: WithinBins | None, types: Mapping[str, str] | None = None
 ) -> str:
     """Return what the write-up says of numbers within bins, of dates and of rules, if there are any."""
     ruled = len(active_rules(table, columns))

@@ -116,7 +116,6 @@ class Selection(RowOptions):
         return Plan(
             recipe=recipe,
             table=table,
-            requests=(),
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),

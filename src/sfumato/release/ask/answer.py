@@ -160,12 +160,7 @@ class ReleasedModel:
         return Answer(table=table, public=True, scales=scales, notes=notes)
 
     def regress(
-        self,
-        target: str,
-        inputs: Sequence[str],
-        *,
-        family: Regression = "linear",
-        population: bool = False,
+        self, target: str, inputs: Sequence[str], *, family: Regression = "linear", population: bool = False
     ) -> Answer:
         """Return the coefficients of a regression, with intervals where measurements tell all that they need.
 
