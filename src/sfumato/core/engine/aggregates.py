@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -28,7 +28,9 @@ from sfumato.core.algebra.rows import (
     Rows,
     Scan,
     Tested,
+    Union,
     list_expressions,
+    read_shape,
     walk_rows,
 )
 from sfumato.core.algebra.writing import Writer
@@ -38,6 +40,10 @@ from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
 from sfumato.core.errors import refuse
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, Table
+
+if TYPE_CHECKING:
+    from sfumato.core.algebra.rows import Listed, Pair
+
 
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62
@@ -603,3 +609,62 @@ def _group_openly(connection: duckdb.DuckDBPyConnection, checked: Checked, rows:
     true_keys = tuple(zip(*(table.column(index).to_pylist() for index in range(width)), strict=True))
     arrays = [to_numpy(table.column(index).combine_chunks()) for index in range(width, table.num_columns)]
     return TrueAggregates(tuple(arrays[1:]), true_keys, arrays[0])
+
+
+_MOST_JOINED = 2**16
+"""The most rows that a join may make of one individual."""
+
+
+def check_joins(connection: duckdb.DuckDBPyConnection, checked: Checked) -> None:
+    """Refuses joins that could make more rows of one individual than anybody needs.
+
+    Otherwise how long an answer takes would tell of one individual's records.
+    """
+    most = None
+    if checked.shape.multiplied:
+        most = _count_rows(connection, checked.query.rows, Writer(checked.tables))
+    if most is not None and most > _MOST_JOINED:
+        raise refuse(
+            f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
+            "join fewer times, on more columns, or lower max_records"
+        )
+
+
+def _count_rows(connection: duckdb.DuckDBPyConnection, node: Rows | Listed, writer: Writer) -> int | None:
+    """The most rows of one individual, None of public rows."""
+    match node:
+        case Scan():
+            table = writer.tables[node.table]
+            return table.unit.max_records if isinstance(table, Table) else None
+        case Union():
+            parts = [_count_rows(connection, each, writer) for each in node.parts]
+            return None if None in parts else sum(each or 0 for each in parts)
+        case Individuals() if node.alone:
+            return 1
+        case Join():
+            left, right = (_count_rows(connection, each, writer) for each in (node.left, node.right))
+            if right is None:
+                # A record meets at most as many public rows as share one key.
+                return (
+                    None if left is None else left * _most_repeats(connection, writer, node.right, node.pairs)
+                )
+            return right * (
+                _most_repeats(connection, writer, node.left, node.pairs) if left is None else left
+            )
+        case _:
+            return _count_rows(connection, node.rows, writer)
+
+
+def _most_repeats(
+    connection: duckdb.DuckDBPyConnection, writer: Writer, node: Rows, pairs: tuple[Pair, ...]
+) -> int:
+    """How often a key of a join stands in public rows."""
+    scope = read_shape(node, writer.tables).scope
+    sides = [(side, pair.kind) for pair in pairs for side in (pair.one, pair.other) if side.table in scope]
+    # As they are compared: two keys may be one after their conversion.
+    keys = ", ".join(sorted({f"TRY_CAST({side.sql(dialect='duckdb')} AS {kind})" for side, kind in sides}))
+    counts = writer.select(node).select("count(*) AS n").sql(dialect="duckdb") + f" GROUP BY {keys}" * bool(
+        keys
+    )
+    ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
+    return max(1, int(found))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.core.algebra.rows import Individuals, Join, Scan, Union, read_shape, walk_rows
-from sfumato.core.algebra.writing import Writer
 from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.encode import connect, hide_failures, quote_name
 from sfumato.core.engine.sealed import Sealed, clean_column, clean_schema, register_columns
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.core.algebra.measures import Checked, Query
-    from sfumato.core.algebra.rows import Listed, Pair, Rows, Tables
+    from sfumato.core.algebra.rows import Tables
     from sfumato.core.engine.aggregates import TrueAggregates
+
 
 _PUBLIC_TEXT = 100_000
 
@@ -75,7 +74,7 @@ class StatementEngine(DuckDBEngine):
         Nothing of people's records is read, so that whatever happens here may be told.
         """
         from sfumato.core.algebra.measures import check_query
-        from sfumato.core.engine.aggregates import bind_aggregates, check_forms
+        from sfumato.core.engine.aggregates import bind_aggregates, check_forms, check_joins
 
         checked = check_query(query, tables)
         try:
@@ -97,6 +96,8 @@ class StatementEngine(DuckDBEngine):
 
     def _check_names(self, checked: Checked) -> None:
         """Refuses a union of tables that may spell one individual in two ways: each would be bounded."""
+        from sfumato.core.algebra.rows import Union, walk_rows
+
         if not any(isinstance(each, Union) for each in walk_rows(checked.query.rows)):
             return
         tables = [each for name in checked.shape.private if isinstance(each := checked.tables[name], Table)]
@@ -171,62 +172,3 @@ class StatementEngine(DuckDBEngine):
             name: clean_column(rows[name].combine_chunks(), limit=_PUBLIC_TEXT) for name in rows.column_names
         }
         return pa.table(cleaned)
-
-
-_MOST_JOINED = 2**16
-"""The most rows that a join may make of one individual."""
-
-
-def check_joins(connection: duckdb.DuckDBPyConnection, checked: Checked) -> None:
-    """Refuses joins that could make more rows of one individual than anybody needs.
-
-    Otherwise how long an answer takes would tell of one individual's records.
-    """
-    most = None
-    if checked.shape.multiplied:
-        most = _count_rows(connection, checked.query.rows, Writer(checked.tables))
-    if most is not None and most > _MOST_JOINED:
-        raise refuse(
-            f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
-            "join fewer times, on more columns, or lower max_records"
-        )
-
-
-def _count_rows(connection: duckdb.DuckDBPyConnection, node: Rows | Listed, writer: Writer) -> int | None:
-    """The most rows of one individual, None of public rows."""
-    match node:
-        case Scan():
-            table = writer.tables[node.table]
-            return table.unit.max_records if isinstance(table, Table) else None
-        case Union():
-            parts = [_count_rows(connection, each, writer) for each in node.parts]
-            return None if None in parts else sum(each or 0 for each in parts)
-        case Individuals() if node.alone:
-            return 1
-        case Join():
-            left, right = (_count_rows(connection, each, writer) for each in (node.left, node.right))
-            if right is None:
-                # A record meets at most as many public rows as share one key.
-                return (
-                    None if left is None else left * _most_repeats(connection, writer, node.right, node.pairs)
-                )
-            return right * (
-                _most_repeats(connection, writer, node.left, node.pairs) if left is None else left
-            )
-        case _:
-            return _count_rows(connection, node.rows, writer)
-
-
-def _most_repeats(
-    connection: duckdb.DuckDBPyConnection, writer: Writer, node: Rows, pairs: tuple[Pair, ...]
-) -> int:
-    """How often a key of a join stands in public rows."""
-    scope = read_shape(node, writer.tables).scope
-    sides = [(side, pair.kind) for pair in pairs for side in (pair.one, pair.other) if side.table in scope]
-    # As they are compared: two keys may be one after their conversion.
-    keys = ", ".join(sorted({f"TRY_CAST({side.sql(dialect='duckdb')} AS {kind})" for side, kind in sides}))
-    counts = writer.select(node).select("count(*) AS n").sql(dialect="duckdb") + f" GROUP BY {keys}" * bool(
-        keys
-    )
-    ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
-    return max(1, int(found))
