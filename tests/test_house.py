@@ -107,7 +107,7 @@ CEILINGS = {
     "class names in four modules or more": 0,
     "rooms at the top": 24,
     "lines of source": 101_750,
-    "lines of tests": 65_800,
+    "lines of tests": 66_150,
 }
 
 

@@ -229,6 +229,8 @@ def check_query(query: Query, tables: Tables) -> Checked:
         counts = measure.statistic in ("records", "individuals", "records per individual")
         if counts != (measure.tree is None):
             raise refuse(f"{measure.statistic} of a value that is missing, or that nobody asks for")
+        if measure.statistic == "individuals" and unit.column is None:
+            raise refuse("a number of individuals where every row is one; count the rows")
     for tree in (*(each.tree for each in query.groups), *(each.tree for each in query.measures)):
         if tree is not None:
             check_in_scope(tree, shape.scope)
