@@ -173,6 +173,11 @@ def test_modules_hold_one_idea():
         assert len(path.read_text().splitlines()) <= 700, path
 
 
+def test_records_are_read_by_their_fields_and_not_by_signs_in_their_text():
+    signs = re.compile(r"""\[then |b'"\w+"' in |b"\\"\w+\\"" in |description_json""")
+    assert [path for path in SOURCE.rglob("*.py") if signs.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_test_runs_exactly_once_in_ci():
     recipes = dict(re.findall(r"^([\w-]+): .venv/ready\n\t(.*)$", MAKEFILE, re.MULTILINE))
     assert recipes["test"] == '$(PYTEST) -m "not slow"'

@@ -48,6 +48,22 @@ def test_an_answer_that_could_not_be_stored_is_not_returned(project, monkeypatch
     assert curator.budget().spent == Fraction(1, 2)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda curator: curator.sql("DP-SELECT 21 COUNT(*) FROM t"),
+        lambda curator: curator.sql("DP-SELECT 1 COUNT(*) FROM t", at_most=Fraction(1, 2)),
+        lambda curator: curator.sql("DP-SELECT 1 SUM(month) FROM nothing"),
+        lambda curator: curator.release(sf.recipes.CellCounts(table="t", by=("month",)), epsilon=21),
+    ],
+)
+def test_what_is_refused_leaves_no_ledger_behind(project, ask):
+    before = sorted(project.parent.iterdir())
+    with pytest.raises(sf.SfumatoError):
+        ask(sf.open(project))
+    assert sorted(project.parent.iterdir()) == before
+
+
 def test_a_norm_of_rows_is_refused_before_the_charge(tmp_path):
     (tmp_path / "t.csv").write_text("a\nx\ny\n", encoding="utf-8")
     curator = sf.open(write_project(tmp_path, {"a": {"values": ["x", "y"]}}, source="t.csv", delta=1e-6))

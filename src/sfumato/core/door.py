@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from sfumato.core.cost.budget import describe_charge, describe_costs, read_epsilon
+from sfumato.core.cost.budget import (
+    Budget,
+    Spent,
+    admits,
+    describe_charge,
+    describe_costs,
+    explain_refusal,
+    read_epsilon,
+)
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.engine.base import TrueCounts
 from sfumato.core.engine.opening import check_whole
@@ -405,7 +413,7 @@ def open_charge(
                 "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
             )
         prepare()
-        _refuse_beyond(bill, ledger)
+        _refuse_beyond(bill, ledger.budget)
         packed = bill.packed()
         # How long it takes tells how large they are: nobody waits for it whose charge does not fit.
         if packed and all(report.admits(bill.costs) for report in _report(bill, ledger)):
@@ -472,7 +480,7 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
 
     Every step is compared again when it is charged: others may spend meanwhile.
     """
-    _refuse_beyond(bill, ledger)
+    _refuse_beyond(bill, ledger.budget)
     for report in _report(bill, ledger):
         if not report.admits(bill.costs):
             raise BudgetExceeded(
@@ -482,16 +490,23 @@ def refuse_most(bill: Bill, ledger: Ledger) -> None:
             )
 
 
+def refuse_first(bill: Bill, budget: Budget, *, name: str) -> None:
+    """Raises BudgetExceeded if `bill` cannot be the first charge of a new ledger: then none need be made."""
+    _refuse_beyond(bill, budget)
+    if not admits(budget, Spent(), bill.costs):
+        raise explain_refusal(budget, Spent(), bill.costs, name=name, window=bill.window is not None)
+
+
 def _report(bill: Bill, ledger: Ledger) -> list[BudgetReport]:
     """What is left of the budget, and of the share of who asks if they have one."""
     share = None if bill.asked_by is None else ledger.report_share(bill.asked_by, bill.window)
     return [ledger.report(bill.window), *([] if share is None else [share])]
 
 
-def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:
+def _refuse_beyond(bill: Bill, budget: Budget) -> None:
     if bill.at_most is None:
         return
-    delta = ledger.budget.delta
+    delta = budget.delta
     epsilon = read_epsilon(bill.costs, delta)
     if epsilon is None or epsilon > bill.at_most:
         raise BudgetExceeded(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import Budget, Spent
-from sfumato.core.door import Bill, Charged, open_charge
+from sfumato.core.door import Bill, Charged, open_charge, refuse_first
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
@@ -441,7 +441,7 @@ class Curator:
             else:
                 with open_charge(
                     bill,
-                    ledger=self._ledger(),
+                    ledger=self._ledger(bill),
                     noise=self._noise,
                     may_charge=charge,
                     progress=progress,
@@ -504,7 +504,14 @@ class Curator:
         from sfumato.release.release import build_release
 
         parts = (Steps if plan.stepwise else Series)(
-            plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
+            plan,
+            bill,
+            ledger=self._ledger(
+                None if plan.stepwise else bill
+            ),  # the steps refuse the most that they may cost
+            noise=self._noise,
+            engine=self._engine,
+            progress=progress,
         )
         answers, product = parts.run()
         # A series has one charge for all of its periods.
@@ -582,9 +589,12 @@ class Curator:
         """The window of the project's table; one that has a window is alone in its project."""
         return next((table.window for table in self._project.tables.values()), None)
 
-    def _ledger(self) -> Ledger:
-        """The ledger, opened and verified once and kept."""
+    def _ledger(self, bill: Bill | None = None, prepare: Callable[[], None] = lambda: None) -> Ledger:
+        """Return the ledger, opened once and kept; where there is none, none is made for a refused `bill`."""
         if self._opened is None:
+            if bill is not None and not self.has_ledger():
+                prepare()
+                refuse_first(bill, self._budget, name=self.ledger_name)
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
 

@@ -122,7 +122,7 @@ def find_released_size(report: BudgetReport, ledger: Ledger, table: str) -> int 
 def _counts_all(statement: str) -> bool:
     """Whether a planned statement is about all records of one table."""
     try:
-        tree = sqlglot.parse_one(statement.partition(" [then ")[0], dialect="duckdb")
+        tree = sqlglot.parse_one(statement, dialect="duckdb")
     except SqlglotError:
         return False
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in ("where", "joins", "with_")):

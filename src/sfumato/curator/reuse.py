@@ -239,11 +239,9 @@ def _plan_again(
     entry: ChargeEntry, make: Callable[[Statement], QueryPlan], tables: object
 ) -> tuple[QueryPlan, Question] | None:
     description = entry.description
-    # What is done to the rows of the answer stands behind the query that aggregates.
-    text = description["statement"].partition(" [then ")[0]
     try:
         statement = replace(
-            read_statement(text),
+            read_statement(description["statement"]),
             mode="private",
             epsilon=Fraction(description["epsilon"]),
             delta=Fraction(description["delta"]),

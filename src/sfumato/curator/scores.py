@@ -167,7 +167,7 @@ def publish_score(
     columns: tuple[str, ...] | None,
     project: Project,
     engine: Engine,
-    open_ledger: Callable[[], Ledger],
+    open_ledger: Callable[[Bill], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
 ) -> PublishedScore:
@@ -191,18 +191,19 @@ def publish_score(
     requests = question.requests
     with engine.snapshot(table):
         engine.check(table, (question.columns,))
+        bill = Bill(
+            digest=digest(question.to_record()),
+            description=question.to_record(),
+            tables=table.name,
+            costs=tuple(ask_cost(table, each) for each in requests),
+            window=table.window,
+            version=lambda secret: engine.version(table, secret=secret),
+            packed=lambda: engine.packed(table),
+            table=table,
+        )
         noisy, charged = answer_under_charge(
-            Bill(
-                digest=digest(question.to_record()),
-                description=question.to_record(),
-                tables=table.name,
-                costs=tuple(ask_cost(table, each) for each in requests),
-                window=table.window,
-                version=lambda secret: engine.version(table, secret=secret),
-                packed=lambda: engine.packed(table),
-                table=table,
-            ),
-            ledger=open_ledger(),
+            bill,
+            ledger=open_ledger(bill),
             noise=noise,
             measure=lambda charge: np.concatenate(
                 [each.noisy_values for each in charge.ask_of(requests, read)]

@@ -74,18 +74,19 @@ if TYPE_CHECKING:
 class Desk:
     """Answers statements about the tables of `project`, which `engine` reads.
 
-    `find_budget` tells the budget and `report` what is left of it, `open_ledger` opens what is charged;
-    `noise` is another source of it for audits. `asked_by` is who asks, `at_most` the most epsilon that a
-    statement may cost; `pace` is that of the door. An answer of public groups that would have more than
-    `most_values` numbers is refused; with `intervals` it has columns for their ends. `stored` is what is
-    known of the ledger's answers from earlier statements.
+    `find_budget` tells the budget and `report` what is left of it. `open_ledger` opens what is charged; given
+    a bill and its preparation, it makes no new ledger where these refuse. `noise` is another source of it for
+    audits. `asked_by` is who asks, `at_most` the most epsilon that a statement may cost; `pace` is that of
+    the door. An answer of public groups that would have more than `most_values` numbers is refused; with
+    `intervals` it has columns for their ends. `stored` is what is known of the ledger's answers from earlier
+    statements.
     """
 
     project: Project
     engine: Engine
     find_budget: Callable[[], Budget]
     report: Callable[[], BudgetReport]
-    open_ledger: Callable[[], Ledger]
+    open_ledger: Callable[..., Ledger]
     noise: NoiseSource | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
@@ -494,28 +495,30 @@ class Desk:
             assert bind is not None
             return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
 
-        noisy, charged = answer_under_charge(
-            Bill(
-                digest=self._digest(plan, question),
-                purpose="statement",
-                subject=plan.text,
-                description={
-                    **plan.to_record(),
-                    **({} if question is None else {"question": question.to_record()}),
-                },
-                tables=", ".join(plan.relation.tables),
-                costs=plan.costs,
-                version=lambda secret: self._version(plan, secret),
-                packed=lambda: tuple(
-                    path for name in plan.relation.tables for path in self.engine.packed(self._tables[name])
-                ),
-                units=self._units(plan),
-                asked_by=self.asked_by,
-                at_most=None if self.at_most is None else self.at_most - spent,
+        bill = Bill(
+            digest=self._digest(plan, question),
+            purpose="statement",
+            subject="; then ".join((plan.text, *plan.around)),
+            description={
+                **plan.to_record(),
+                **({} if question is None else {"question": question.to_record()}),
+            },
+            tables=", ".join(plan.relation.tables),
+            costs=plan.costs,
+            version=lambda secret: self._version(plan, secret),
+            packed=lambda: tuple(
+                path for name in plan.relation.tables for path in self.engine.packed(self._tables[name])
             ),
-            ledger=self.open_ledger(),
+            units=self._units(plan),
+            asked_by=self.asked_by,
+            at_most=None if self.at_most is None else self.at_most - spent,
+        )
+        prepare = partial(self._bind, plan)
+        noisy, charged = answer_under_charge(
+            bill,
+            ledger=self.open_ledger(bill, prepare),
             noise=self.noise,
-            prepare=partial(self._bind, plan),
+            prepare=prepare,
             measure=measure_all,
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, held[0]),

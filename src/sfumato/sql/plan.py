@@ -151,7 +151,7 @@ class QueryPlan:
     An engine is asked for the measures behind `noises` in every group of `keys`, over the rows of
     `relation`, with each individual held to the bounds of `unit` and to `max_groups` groups. The rest says
     how the noisy values become the columns of the answer: `stages` are those of the statement, and of
-    statements around it, from the innermost on.
+    statements around it, from the innermost on, and `around` says in words what the latter do.
 
     `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
     are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
@@ -172,6 +172,7 @@ class QueryPlan:
     outputs: tuple[Output, ...] = ()
     selection: Selection | None = None
     stages: tuple[Stage, ...] = (Stage(),)
+    around: tuple[str, ...] = ()
     choices: tuple[Noise, ...] = ()
     sets: GroupingSets | None = None
     tally: Noise | None = None
@@ -254,6 +255,7 @@ class QueryPlan:
             **chosen,
             **sets,
             "statement": self.text,
+            **({"around": list(self.around)} if self.around else {}),
             "epsilon": self.epsilon,
             "delta": self.delta,
             "unit": self.unit.describe(),
@@ -513,6 +515,7 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
     protected = unit.describe() if plan.tally is None else f"{unit.column}, {unit.neighbours}"
     lines = [
         plan.text,
+        *(f"  then         {each}" for each in plan.around),
         f"  protects     one individual: {protected}",
         f"  reads        {', '.join(dict.fromkeys(plan.relation.tables))}; nothing is read for EXPLAIN",
     ]

@@ -133,7 +133,6 @@ def prepare_query(
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
     max_groups = min(unit.max_records, max_groups) if keys else 1
     text = query.sql(dialect="duckdb", normalize=True)
-    text += "".join(f" [then {each.describe()}]" for each in statement.around)
 
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
@@ -173,6 +172,7 @@ def prepare_query(
             outputs=outputs,
             selection=selection,
             stages=stages,
+            around=tuple(each.describe() for each in statement.around),
             choices=choices,
             sets=sets,
             tally=tally,

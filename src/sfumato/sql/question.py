@@ -39,7 +39,7 @@ NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
 _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
-_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "miss", "intervals")
+_FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "around", "miss", "intervals")
 _ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from sfumato.core.ledger import ledger as module
+
 
 @pytest.fixture(params=["file", "postgresql"])
 def path(request, tmp_path):
@@ -9,3 +11,9 @@ def path(request, tmp_path):
     if request.param == "file":
         return tmp_path / "a budget 100%.ledger"
     return request.getfixturevalue("server").url()
+
+
+@pytest.fixture
+def forget():
+    """Lets this process open ledgers as a new one does."""
+    return module._verified.clear

@@ -139,7 +139,7 @@ def test_a_ledger_without_a_key_gets_one_with_its_first_anchor(tmp_path, monkeyp
     monkeypatch.undo()
     assert ledger.entries()[0].public_key is None
     other = Ledger(tmp_path / "other.db", Budget(1))
-    with pytest.raises(VerificationFailed, match="no key yet"):
+    with pytest.raises(VerificationFailed, match="has no key"):
         ledger.check_anchor(str(other.sign_anchor()))
     anchor = str(ledger.sign_anchor())
     assert ledger.check_anchor(anchor)

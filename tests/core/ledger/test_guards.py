@@ -65,7 +65,7 @@ def test_everybody_pays_beside_the_parts():
     assert not any(allowance.pay(one, part=part) for part in (None, "first", "second"))
 
 
-def test_an_entry_that_was_altered_in_its_file_is_refused(tmp_path):
+def test_an_entry_that_was_altered_in_its_file_is_refused(tmp_path, forget):
     ledger = Ledger(tmp_path / "ledger.db", Budget(10))
     charge(ledger, "first")
     charge(ledger, "second")
@@ -78,5 +78,6 @@ def test_an_entry_that_was_altered_in_its_file_is_refused(tmp_path):
         edited = "CAST(replace(record, 'second', 'third') AS BLOB)"
         database.execute(f"UPDATE {table} SET record = {edited} WHERE sequence = 3")
         database.commit()
+    forget()
     with pytest.raises(SfumatoError):
         Ledger(tmp_path / "ledger.db", Budget(10)).entries()

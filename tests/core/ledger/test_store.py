@@ -55,15 +55,6 @@ def test_an_error_inside_rolls_back(tmp_path):
     ledger.verify()
 
 
-def test_a_second_creator_leaves_the_first_store_alone(tmp_path):
-    ledger = Ledger(tmp_path / "l", Budget(1))
-    (first,) = ledger.entries()
-    before = ledger.path.read_bytes()
-    FileStore(ledger.path).create(secret=bytes(32), first=first, timeout=1)
-    assert ledger.path.read_bytes() == before
-    assert sorted(tmp_path.iterdir()) == [ledger.path, tmp_path / "l.key"]
-
-
 def test_a_reader_cannot_write(tmp_path):
     ledger = Ledger(tmp_path / "l", Budget(1))
     with (
@@ -81,26 +72,6 @@ def test_a_second_name_of_the_file_is_refused(tmp_path):
             Ledger(tmp_path / name, Budget(1))
     (tmp_path / "two.db").unlink()
     assert ledger.report().left == 1
-
-
-def test_an_open_ledger_notices_that_its_end_was_cut(tmp_path):
-    ledger = Ledger(tmp_path / "one.db", Budget(1))
-    cost = Cost(kind="pure", scale=Fraction(1, 2))
-    ledger.charge(description={}, plan_digest="p", table="t", table_version="v", costs=(cost,))
-    assert ledger.report().left == Fraction(1, 2)
-    with closing(sqlite3.connect(tmp_path / "one.db")) as connection:
-        connection.execute("DELETE FROM entries WHERE sequence > 1")
-        connection.commit()
-    with pytest.raises(LedgerError, match="are gone"):
-        ledger.charge(description={}, plan_digest="q", table="t", table_version="v", costs=(cost,))
-
-
-def test_a_process_opens_a_ledger_once(tmp_path, opened):
-    ledger = Ledger(tmp_path / "l", Budget(10))
-    opened.clear()
-    charge(ledger)
-    Ledger(tmp_path / "l").report()
-    assert opened == []
 
 
 def test_a_statement_opens_the_ledger_once_and_the_next_one_not_at_all(tmp_path, opened):

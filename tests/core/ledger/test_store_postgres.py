@@ -96,10 +96,11 @@ def test_one_database_holds_several_ledgers(server):
         "UPDATE meta SET secret = 'x'",
     ],
 )
-def test_edits_are_detected(server, schema, url, ledger, statement):
+def test_edits_are_detected(server, schema, url, ledger, statement, forget):
     for _ in range(3):
         charge(ledger)
     server.execute(f"SET search_path = {schema}", statement)
+    forget()
     with pytest.raises(LedgerError, match=schema):
         Ledger(url, Budget(1))
     if "secret" not in statement:

@@ -33,12 +33,6 @@ def test_a_table_keeps_the_unit_it_was_charged_with(ledger, other):
     charge(ledger, "sales", other)  # another table, another unit
 
 
-def test_a_row_is_no_person_either(ledger):
-    charge(ledger, "visits", "row")
-    with pytest.raises(RecipeError, match="'row', and now its unit is 'person'"):
-        charge(ledger, "visits", "person")
-
-
 def test_joins_name_the_unit_of_each_table(ledger):
     charge(ledger, "visits, people", "person", {"visits": "person", "people": "patient"})
     charge(ledger, "people", "patient")

@@ -39,13 +39,18 @@ from sfumato.core.ledger.chain import (
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import Session, find_store, take_turn, try_again
 
+# What this process has verified of the ledgers that it used last, by their place: it opens them anew without
+# reading all again. `verify` does, and so does every other process.
+_verified: dict[str, History] = {}
+_MOST_VERIFIED = 8
+
 
 class Ledger:
     """One budget in one file or schema of a database, safe among processes, threads and crashes.
 
-    Opening creates it if it is missing, verifies the whole chain, and computes all sums from the recorded
-    mechanisms. Every operation is a transaction of its own that verifies what came since, so that one
-    ledger kept open serves thousands of charges; `verify` reads everything again.
+    Opening creates it if it is missing. The first opening in a process verifies the whole chain, and computes
+    all sums from the recorded mechanisms. Every operation is a transaction of its own that verifies what came
+    since, so that a process serves thousands of charges; `verify` reads everything again.
 
     >>> import tempfile
     >>> from fractions import Fraction
@@ -432,11 +437,18 @@ class Ledger:
         if write and not self._writable:
             raise LedgerError(f"ledger {self._store.name!r} was opened for reading only")
         # Taken before the transaction begins, which therefore sees at least as much.
-        seen = self._verified
+        place = str(self._store.place)
+        seen = self._verified or _verified.get(place)
         with self._store.open(timeout=self._timeout, write=write, read_only=not self._writable) as session:
+            if self._verified is None and seen is not None and not _stands(session, seen):
+                seen = None  # another ledger, or an older copy, stands in its place
             history = self._replay(session, None if whole else seen)
             if self._verified is None or len(history.entries) > len(self._verified.entries):
                 self._verified = history
+                _verified.pop(place, None)
+                _verified[place] = history
+                for old in [*_verified][:-_MOST_VERIFIED]:
+                    _verified.pop(old, None)
             yield session, history
 
     def _replay(self, session: Session, seen: History | None) -> History:
@@ -518,6 +530,12 @@ def _report(
     return BudgetReport(
         budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=entries, head=head
     )
+
+
+def _stands(session: Session, history: History) -> bool:
+    """Return whether a ledger has the last entry of a history, whose hash covers all before it."""
+    last = history.entries[-1]
+    return session.read_rows(start=last.sequence)[:1] == [(last.sequence, last.record, last.hash)]
 
 
 def _append(session: Session, history: History, kind: type[Made], **facts: object) -> Made:
