@@ -347,7 +347,7 @@ def test_a_tree_grows_out_of_its_smallest_part():
 
 
 def test_of_very_many_candidates_a_part_competes_and_single_columns_always(monkeypatch):
-    monkeypatch.setattr("sfumato.recipes.shared.dense._MOST_CELLS", 1)
+    monkeypatch.setattr("sfumato.recipes.adaptive._DENSE_CELLS", 1)
     whole = list_choices(plan_binary(Adaptive, 6), records=10**6)[0].candidates
     monkeypatch.setattr("sfumato.recipes.adaptive._COMPETING", 4)
     choices = list_choices(plan_binary(Adaptive, 6), records=10**6)

@@ -160,7 +160,7 @@ def test_columns_of_one_value_leave_triples_what_they_have():
 
 
 def test_a_model_stays_small_when_a_second_look_tells_more_values_apart(monkeypatch):
-    monkeypatch.setattr("sfumato.recipes.shared.dense._MOST_CELLS", 2000)
+    monkeypatch.setattr("sfumato.recipes.adaptive._DENSE_CELLS", 2000)
     plan = make_plan(3, size=40)
     random = np.random.default_rng(9)
     records = 1_000_000

@@ -75,7 +75,7 @@ def _steps(shape: tuple[int, ...], kept: tuple[bool, ...]) -> tuple[Pattern, ...
     """Return the kernel calls for a table of this `shape`; `kept` says which axes are not summed."""
     groups: list[list[int]] = []  # alternately kept and summed, beginning with kept
     for size, keep in zip(shape, kept, strict=True):
-        if size == 1:
+        if size == 1:  # it makes no difference whether it is summed
             continue
         side = 0 if keep else 1
         if not groups:
@@ -114,6 +114,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
         if compiled is None:
             import numba
 
+            # Sums may be reordered, so that loops are vectorised; what is not finite keeps its meaning.
             relaxed = {"reassoc", "contract", "nsz"}
             compiled = numba.njit(cache=True, nogil=True, fastmath=relaxed)(function)
         return compiled(*arguments)
@@ -132,13 +133,13 @@ def sum_out(table, pattern, out):  # type: ignore[no-untyped-def]  # noqa: ANN00
             for b in range(k1):
                 start = (a * k1 + b) * k2
                 for _ in range(s1):
-                    if s2 == 1:
+                    if s2 == 1:  # cells lie side by side: one loop that is vectorised
                         for c in range(k2):
                             out[start + c] += table[place + c]
                         place += k2
                     else:
                         for c in range(k2):
-                            total = 0.0
+                            total = 0.0  # in a register, not in memory
                             for d in range(s2):
                                 total += table[place + d]
                             out[start + c] += total
@@ -238,7 +239,7 @@ def eliminate(adjacency, sizes, rule, cliques, maximal):  # type: ignore[no-unty
             cells = sizes[v]
             for u in range(count):
                 if near[v, u]:
-                    cells *= sizes[u]
+                    cells *= sizes[u]  # in floats: of a wide table it is beyond any whole number
             cost = 0.0
             if rule == 0:
                 cost = cells
@@ -306,7 +307,7 @@ def draw_counts(prior, noise, sums, levels, places, uniforms, out):  # type: ign
         level, place = levels[cell], places[cell]
         left = uniforms[cell] * sums[level, place]
         x = 0
-        while x < last:
+        while x < last:  # rounding may leave some weight beyond the last index, which is that index then
             left -= prior[level, x] * noise[place, x]
             if left <= 0.0:
                 break

@@ -25,14 +25,14 @@ AXES = (0, 1, 2)  # place, period, kind
 PLACES, PERIODS, KINDS = ((each,) for each in AXES)
 PLACE_PERIOD, PLACE_KIND, PERIOD_KIND, CELLS = (0, 1), (0, 2), (1, 2), AXES
 
-DRAWS = 64
-_RAKES = 5
-_TINY = 1e-9
+DRAWS = 64  # maps of counts over which the score of a pie is averaged
+_RAKES = 5  # rounds of fitting cells to the three pairs, which agree but for noise
+_TINY = 1e-9  # in place of nothing, so that ratios are finite
 # The score of a pie is that of docs/metrics.md, `metrics.pie` being on the other side of the wall.
 _SLICES = 20  # a slice has at least a twentieth of its pie
 _MISLEADING = 0.2
 _BIAS, _FREE_BIAS = 0.25, 500
-_CHUNK = 2**22
+_CHUNK = 2**22  # numbers that are drawn at once, for memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,8 +28,8 @@ _REACH = 45  # more steps than any ratio
 _LOWEST = -150  # steps: no prediction below e^-15 is told from another
 _SHAPES = 2.0 ** np.arange(6, -5, -1)  # of the gamma law: from ratios within an eighth of 1 to mostly zeros
 _FINE = 33  # counts below are told apart
-_POINTS = 2000
-_UNHEARD = 1e-200
+_POINTS = 2000  # counts that are told apart at most; those between stand for each other
+_UNHEARD = 1e-200  # chance of what no law explains, in place of nothing
 
 # Of counts with Gaussian noise: from 1/55 to 90 times their mean, in logarithms and steps that noise hides.
 _MULTIPLES = np.arange(-40, 46)

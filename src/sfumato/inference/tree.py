@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _RULES = (0, 1, 2)  # of greedy elimination, as `eliminate` numbers them
 _LEAST = -60.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
-_TINY = 1e-250
+_TINY = 1e-250  # in place of nothing, whose logarithm would not add up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

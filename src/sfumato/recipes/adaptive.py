@@ -10,7 +10,7 @@ left for a number of rounds; if it is not, the rest is soon spent on single colu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -21,13 +21,13 @@ import numpy as np
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_whole
 from sfumato.core.questions.choices import Candidate, Choice, Chosen
-from sfumato.core.questions.measurement import Answer, Ask
+from sfumato.core.questions.measurement import Answer, Ask, Request
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import Growth, tree_cells
 from sfumato.recipes.base import Plan, is_column_list
 from sfumato.recipes.shared.budget import RemainingBudget
-from sfumato.recipes.shared.dense import is_dense, measure_densely
+from sfumato.recipes.shared.compression import count_told, take_contrasts
 from sfumato.recipes.shared.fitting import (
     CHOICE,
     Asking,
@@ -46,11 +46,13 @@ _MANY = 2**12  # candidates beyond which those compete that the model nearly hol
 _LAST = 8  # rounds that the noise of late rounds leaves budget for
 _FITTED = 128  # columns up to which the model is fitted after every round
 _COMPETING = 2**13  # pairs up to which all compete in every choice
-_LARGEST_MARGINAL = 2**18
+_LARGEST_MARGINAL = 2**18  # cells; a larger marginal is never measured
 _COMBINATIONS = 2**14  # triples from which only pairs are the default workload
 _ALL_COMBINATIONS = 2**20  # triples, with a target or not, from which they are not even listed
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
-_MOST_WEIGHT = 10**6
+_DENSE_CELLS = 2**17  # of all columns together: the model of all pairs has that many
+_DENSE_FITS = 8  # of the model, between rounds
+_MOST_WEIGHT = 10**6  # of a marginal; weights multiply scores, which have 64 bits
 
 
 _DENSE = (
@@ -136,7 +138,7 @@ class Adaptive(Selection):
         )
         dense = self._find_dense(budget, fitting, candidates)
         if dense is not None:
-            return (yield from measure_densely(budget, fitting, dense, label, self.model_cells))
+            return (yield from _measure_densely(budget, fitting, dense, label, self.model_cells))
         fitting, share = yield from _look_again(budget, fitting, label)
         yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         model = fitting.fit()
@@ -212,7 +214,7 @@ class Adaptive(Selection):
             for columns, weight in candidates.items()
             if len(columns) == 3 and columns in counted and min(fitting.domain.shape(columns)) > 1
         }
-        dense = is_dense(budget, fitting, triples, counted=counted, model_cells=self.model_cells)
+        dense = _is_dense(budget, fitting, triples, counted=counted, model_cells=self.model_cells)
         return triples if dense else None
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
@@ -376,3 +378,138 @@ def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: 
         budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))
         for name, part in parts.items()
     )
+
+
+# Where records are many for their few columns, all pairs are measured at once, without choosing, and what is
+# left goes to triples that are chosen; both in differences, since single columns and pairs are known by then.
+
+
+def _is_dense(
+    budget: RemainingBudget,
+    fitting: Fitting,
+    triples: Mapping[Columns, int],
+    *,
+    counted: Collection[Columns],
+    model_cells: int,
+) -> bool:
+    """Whether all pairs of columns are worth their noise, with half of the budget if there are `triples`.
+
+    All pairs must be `counted`, and their model may have at most so many `model_cells`. Where records may be
+    replaced, two of them may have opposite contrasts, which then cost as much as counts or more.
+    """
+    pairs = _find_pairs(fitting.domain)
+    if not pairs or budget.table.unit.neighbours == "replace":
+        return False
+    if not set(pairs) <= set(counted) or not _is_small_model(fitting, model_cells):
+        return False
+    whole = budget.total / 2 if triples else budget.total
+    return count_rounds(budget, whole, _told(fitting, pairs), fitting.total) >= len(pairs)
+
+
+def _measure_densely(
+    budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], label: str, model_cells: int
+) -> Asking:
+    """Return a fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
+
+    Half of the budget is for single columns and pairs, all of it if no triple is worth its noise. Parts of it
+    are those that make the sum of noises least: as the power 2/3 of what a marginal tells, times how many of
+    the triples have it.
+    """
+    domain, spent = fitting.domain, budget.total - budget.left
+    rounds = 0
+    if triples:
+        told = _told(fitting, triples)
+        rounds = min(int(count_rounds(budget, budget.total / 2, told, fitting.total)), len(triples))
+    pairs = _find_pairs(domain)
+    parts: dict[Columns, Fraction] = {}
+    for columns in [*((name,) for name in domain if domain[name] > 1), *pairs]:
+        # Contrasts of pairs do not tell of single columns, which all triples with a column have.
+        alone = len(columns) == 1 and count_told(fitting.compression, columns) < domain.cells(columns)
+        shared = (len(domain) - 1) / 2 if alone else 1.0
+        parts[columns] = round_part(shared ** (2 / 3) * _weigh(fitting, columns))
+    whole = budget.total / 2 if rounds else budget.total
+    unit = (whole - spent) / sum(parts.values())
+    answers = yield tuple(
+        budget.spend(budget.calibrate_request(f"{label}again: {columns[0]}", columns, part * unit))
+        for columns, part in parts.items()
+        if len(columns) == 1
+    )
+    again = fitting.look_again(answers)
+    if _is_small_model(again, model_cells):
+        fitting = again
+    else:  # so many values stand out now that the model would be too large
+        fitting.refine(answers)
+    answers = yield tuple(
+        budget.spend(
+            _ask_contrasts(
+                budget, fitting, f"{label}pair {place}: {' x '.join(pair)}", pair, parts[pair] * unit
+            )
+        )
+        for place, pair in enumerate(pairs, 1)
+    )
+    fitting.add(answers)
+    yield from _choose_triples(budget, fitting, triples, rounds, label)
+    fitting.fit(effort=4, share_sums=True)
+    return fitting
+
+
+def _choose_triples(
+    budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], rounds: int, label: str
+) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+    """Adds so many of the weighted `triples` to `fitting`, chosen one after the other."""
+    share = budget.left / max(1, rounds)
+    offered = dict.fromkeys(triples)
+    candidates: dict[Columns, Candidate] = {}
+    for turn in range(1, rounds + 1):
+        if (turn - 1) % -(-rounds // _DENSE_FITS) == 0:
+            fitting.fit(share_sums=True)
+            sigma = budget.noise_deviation(share * (1 - CHOICE))
+            candidates = {
+                columns: offer_marginal(
+                    fitting,
+                    columns,
+                    grid=budget.table.grid,
+                    weight=triples[columns],
+                    penalty=noise_distance(sigma, count_told(fitting.compression, columns)),
+                )
+                for columns in offered
+            }
+        choice = Choice(
+            name=f"{label}choice {turn}",
+            candidates=tuple(candidates.values()),
+            epsilon=budget.calibrate_choice(share * CHOICE),
+        )
+        (chosen,) = yield (budget.spend(choice),)
+        assert isinstance(chosen, Chosen)
+        columns = choice.candidates[chosen.index].columns
+        del offered[columns], candidates[columns]
+        amount = budget.left if turn == rounds else share * (1 - CHOICE)
+        name = f"{label}round {turn}: {' x '.join(columns)}"
+        fitting.add((yield (budget.spend(_ask_contrasts(budget, fitting, name, columns, amount)),)))
+        fitting.progress(f"round {turn} of {rounds}: {' x '.join(columns)}")
+
+
+def _ask_contrasts(
+    budget: RemainingBudget, fitting: Fitting, name: str, columns: Columns, mu_squared: Fraction
+) -> Request:
+    """Return a request for the differences of a marginal, or for its counts if no column has few values."""
+    contrasts = take_contrasts(fitting.compression, columns)
+    queries = fitting.compression.queries(columns) if contrasts is None else contrasts.queries
+    return budget.calibrate_request(name, columns, mu_squared, queries=queries)
+
+
+def _is_small_model(fitting: Fitting, model_cells: int) -> bool:
+    return math.prod(fitting.domain.values()) <= min(model_cells, _DENSE_CELLS)
+
+
+def _find_pairs(domain: Domain) -> list[Columns]:
+    return list(combinations([name for name in domain if domain[name] > 1], 2))
+
+
+def _weigh(fitting: Fitting, columns: Columns) -> float:
+    return float(count_told(fitting.compression, columns) ** (2 / 3))
+
+
+def _told(fitting: Fitting, marginals: Collection[Columns]) -> float:
+    """Return how many numbers marginals of one size tell that have the noise of these together."""
+    return float((sum(_weigh(fitting, each) for each in marginals) / max(1, len(marginals))) ** 1.5)

@@ -30,12 +30,12 @@ from sfumato.recipes.shared.responses import count_columns, find_digits, list_re
 Columns = tuple[str, ...]
 
 _MOST_CODES = 512  # of a range, before it is cut into bins
-_MOST_CLASSES = 20
-_MOST_PAIRS = 20
-_TARGET_BINS = 2000
-_DECADES = 5
+_MOST_CLASSES = 20  # each is a score of its own, with its part of the budget
+_MOST_PAIRS = 20  # of inputs; each shares the budget of pairs
+_TARGET_BINS = 2000  # finer than any prediction under noise
+_DECADES = 5  # below the largest bound, in which cuts grow by steps
 _PER_DECADE = (10, 15, 20, 30, 50, 70)
-_STEPS = 64
+_STEPS = 64  # of equal width between the bounds
 MISSING = "missing"
 
 

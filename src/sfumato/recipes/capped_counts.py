@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
 
-_MOST_CAPS = 32
-_MOST_CAPPED_CELLS = 2**24
+_MOST_CAPS = 32  # up to so many bounds all are offered, beyond it steps of an eighth
+_MOST_CAPPED_CELLS = 2**24  # each is counted twice in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

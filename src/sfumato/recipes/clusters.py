@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
 _SPREAD = Fraction(1, 20)  # of the budget, for the number of records and their squares
-_MOST_CLUSTERS = 64
-_MOST_PLACES = 256
-_MOST_CODES = 2**20
+_MOST_CLUSTERS = 64  # each must stand out of the noise
+_MOST_PLACES = 256  # to begin with; more would each hold noise alone
+_MOST_CODES = 2**20  # of a column
 _CROWD = 8  # deviations of the noise that the records of a place should be, if all have as many
 _LARGE = 1.0  # deviations from which on a place is a point to find clusters among
 _RELEASED = ("cluster", "size", "size_low_95", "size_high_95")

@@ -43,9 +43,9 @@ LARGEST_LISTED = 2**16
 """Histograms up to this size are released whole; of larger ones, only what passes the cut."""
 
 _LARGEST_GROUP = 2**63 - 1
-_MOST_EMPTY = 2**22
-_MOST_ROWS = 10**8
-_VAGUE = 10**7
+_MOST_EMPTY = 2**22  # cells that noise alone lifts over the cut, and that are kept
+_MOST_ROWS = 10**8  # that noise may ask for
+_VAGUE = 10**7  # deviation of the number of records from which on it says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ _SQUARES = Fraction(1, 10)  # of the budget, for the squared residuals
 _FIRST = Fraction(1, 2**17)  # the first level of mu^2 to try: epsilon of about 0.01
 _GROWTH = Fraction(5, 4)
 _CLIP = 5.0  # residuals count up to so many of their own noisy spread
-_LEVELS = 4096
+_LEVELS = 4096  # of the table of squared residuals
 _DIGITS = 6  # of numbers that are released: what libraries add up in another order is beyond them
 _STEP = 2.0**-12  # of coefficients that a question is asked at, for the same reason
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
     from sfumato.inference.models.linear import Floats, NoisyMoments
 
-_STEPS = 8
+_STEPS = 8  # Newton's method has arrived by then unless classes are separable
 _GROWTH = Fraction(5, 4)  # of the budget from one step to the next: the last ones make the estimate
 _CURVATURE = Fraction(2, 5)  # of a step's budget; the rest is for the slope
 _SQUARES = Fraction(7, 100)  # of the last step's budget

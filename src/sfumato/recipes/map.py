@@ -72,12 +72,12 @@ if TYPE_CHECKING:
 
 Goal = Literal["pies", "counts"]
 
-_MOST_CELLS = 2**22
-_MOST_PACKED = 2**26
+_MOST_CELLS = 2**22  # each is drawn `DRAWS` times to choose slices
+_MOST_PACKED = 2**26  # bytes of a guide in a plan
 _MOST_SEED = 2**32 - 1
 _MEASURED = (KINDS, PLACE_PERIOD, PLACE_KIND, PERIOD_KIND, CELLS)
 _LEAST, _LARGEST = 50, 950  # of a thousand: what the cells get at least, and at most
-_SHARES = 1000
+_SHARES = 1000  # parts of epsilon are whole thousandths, the same on every machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
 _HIDDEN = (64,)
-_STEPS = 100
+_STEPS = 100  # by default; the noise of each grows with the root of their number
 _CLIP = Fraction(1)
-_MOST_STEPS = 10_000
+_MOST_STEPS = 10_000  # each is charged for and reads all records
 _MOST_ANSWERS = 2**24  # noisy numbers of a run: every one is kept in the ledger and in the release
 _MOST_CLASSES = 100
 _COUNTED = Fraction(1, 50)  # of the budget, for the counts of the target
 
-_QUERY_GRID = 2**15
+_QUERY_GRID = 2**15  # weights of counts are whole multiples of 1 / _QUERY_GRID
 _HALF = 23170  # of it: two such weights have an L2 norm of at most 1
 
 # A run may fail with so much of delta: little enough that several runs fit into what a budget keeps for that.

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 STEPS = 1024
 """Equal steps between the bounds of a column that has bounds and no domain."""
 
-_MOST_STEPS = 2**16
-_MOST_CELLS = 2**18
+_MOST_STEPS = 2**16  # cells of the column: the noise of more is wider than they are
+_MOST_CELLS = 2**18  # of column and groups together
 _PLACES = 6  # of shares that are released: what libraries add up in another order is beyond them
 _RELEASED = ("count", "share", "low_95", "high_95")
 

@@ -52,10 +52,10 @@ _MOST_ROWS = 2**24  # of either table
 
 # How children are drawn anew until they agree with the model; none of it touches what is charged.
 _COMPARED = 2**14  # children that are drawn to be compared
-_TURNS = 5
-_STEP = 0.5
+_TURNS = 5  # of correction of what is drawn, which settles by then
+_STEP = 0.5  # of the correction in logarithms: half, so that two columns do not overshoot together
 _PRIOR = 1.0  # parents, added to both sides so that rare cells are left as they are
-_MOST_FACTOR = 4.0
+_MOST_FACTOR = 4.0  # by which one turn corrects a count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from sfumato.recipes.shared.selection import Selection
 
 _TREE_SINGLES = Fraction(15, 100)  # of a tree's budget, for single columns
 _TREE_CHOICES = Fraction(15, 100)  # for choosing pairs
-_LARGEST_PAIR = 2**20
+_LARGEST_PAIR = 2**20  # cells; a larger pair is never measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,10 +52,10 @@ MOST_TIMES = 2**20 - 1
 # A pair is held as one number, cell * _PAIR + times; times 0 stands for the cell alone.
 _PAIR = MOST_TIMES + 1
 _MOST_PACKED = 2**30  # bytes, 2^27 pairs: more questions than a release may have answers
-_REACH = 3
+_REACH = 3  # neighbouring periods on either side, by default
 _MOST_REACH = 10**6
-_MOST_CELLS = 10**9
-_LARGEST_SUM = 2**62
+_MOST_CELLS = 10**9  # of the table; codes of cells have 64 bits
+_LARGEST_SUM = 2**62  # of noisy counts times records, which are added up in 64 bits
 _FAR = 128  # no noise is so many scales away from 0, but with a chance of e^-128
 
 

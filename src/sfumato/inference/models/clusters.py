@@ -21,7 +21,7 @@ from sfumato.inference.models.design import Term, code_ends, number_values, scal
 Floats = NDArray[np.float64]
 
 _KNOWN = 3.0  # standard deviations of its noise that a count must exceed, and the gain over one cluster
-_ROUNDS = 100
+_ROUNDS = 100  # of k-means, which ends long before
 _WORTH = 1e-3  # of the cost, that a swap of a centre must gain
 _DIGITS = 9  # by which gains differ, or they are equal: libraries add up in another order
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST_BRANCHES = 64
+_MOST_BRANCHES = 64  # of a node: more are a level of single cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

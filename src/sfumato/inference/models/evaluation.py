@@ -23,7 +23,7 @@ ENOUGH = 5.0
 """Standard deviations of its noise that a number of records must reach, before anything is said of it."""
 _DIGITS = 5
 _FEWEST, _MOST = 6, 64
-_POINTS = 10
+_POINTS = 10  # of a curve, each of people enough to stand out of the noise
 _SEEN = 3.0  # standard deviations of noise above which a tail is believed
 _UNSEEN = 0.06  # of the people, who may be beyond what was seen
 _MARGIN = 1.7  # beyond the farthest residual that was seen

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 SCORE_UNITS = 256
 """Scores under a link are whole multiples of 1 / SCORE_UNITS."""
-_FAR = 8
+_FAR = 8  # log odds beyond which a chance is as good as certain
 
 
 def logistic_table(scale: int) -> tuple[int, NDArray[np.int64]]:

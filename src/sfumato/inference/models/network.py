@@ -23,7 +23,7 @@ from sfumato.inference.models.document import Family
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-_MOMENTUM = 0.9
+_MOMENTUM = 0.9  # the usual one; it averages the noise of about ten steps
 _WIDE = 1000  # from the least to the largest number of a column
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 Noise = Kind | Literal["auto"]
-_LARGEST_THRESHOLD = 10**6
+_LARGEST_THRESHOLD = 10**6  # far beyond which no count is ever released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,16 +55,16 @@ Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Record]
 FIT, CHOICE, HELD_OUT = "fit", "choice", "held out"
 _SPAN = 2**16  # steps of a number between its bounds
 _LOGIT = 2**12  # steps of a log odds of a logistic model
-_LARGEST = 2**30
+_LARGEST = 2**30  # scores are held to it, so that sums of them stay below 64 bits
 _SPREAD = Fraction(1, 10)  # of the budget, to see where predictions are
 _SIZES = Fraction(15, 100)  # of the budget, to see how far residuals reach, and how far the target
 _RESIDUALS, _AROUND = Fraction(40, 100), Fraction(20, 100)
-_FINE = 256
+_FINE = 256  # places at which predictions are first counted; docs/proofs/parallel.md has what is made of them
 _PLACES = 8  # of predicted numbers that are calibrated
 _STEPS = 1024  # of residuals between their clips
 _GROWTH = 1.25  # of the sizes of residuals
-_GRID = 2**15
-_MOST_GROUPS = 50
+_GRID = 2**15  # weights of powers are whole multiples of 1 / _GRID
+_MOST_GROUPS = 50  # each shares the noise of a judgement, which of more would hide all
 
 
 def split_plan(recipe: ModelOptions, plan: Plan) -> Plan:

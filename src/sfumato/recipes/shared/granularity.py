@@ -52,7 +52,7 @@ USUAL_QUANTILE = Fraction(19, 20)
 _CHOICE_SHARE = Fraction(1, 50)  # of the squared Gaussian privacy, for choosing norms
 _MOST_SHRUNK = 2**14  # cells of a pair, since the law of more would take long to find
 _STIFFEST = 0.3  # of the noise: shrunk counts are no surer than this, so that a fit can still move them
-_PLACES = 3
+_PLACES = 3  # decimals of a norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TESTING = Fraction(1, 40)  # of the whole budget, for asking whether the records are like the public table
 
-_MOST_ROWS = 2**16
+_MOST_ROWS = 2**16  # kept in the plan; more tell pairs no better than noise lets them be used
 _CHANCE = 2.0  # times what chance makes of independent columns, from which a pair stands out
 
 Codes = dict[str, NDArray[np.int64]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CELLS = 128  # of equal width, and as many that grow
 _REACH = 2.0**14  # the widest growing cell beside the narrowest
-_MOST_BINS = 100
+_MOST_BINS = 100  # each needs a count that stands out of its noise
 _CLEAR = 3.0  # standard deviations of the noise of its count that a bin holds
 
 

@@ -27,10 +27,10 @@ from sfumato.recipes.shared.budget import RemainingBudget
 
 Columns = tuple[str, ...]
 
-_BASIS_DIGITS = 10
-_CLASS_DIGITS = 12
-_NUMBER_DIGITS = 16
-_FEWEST_DIGITS = 8
+_BASIS_DIGITS = 10  # of a weight of a basis
+_CLASS_DIGITS = 12  # of a share of a class, which noise hides long before
+_NUMBER_DIGITS = 16  # of a target between its bounds
+_FEWEST_DIGITS = 8  # below which rounding would be seen beside the noise
 _LEAST_NUMBER, _LEAST_TERMS = 5e-4, 0.025  # parts of the budget, below the least that the shares below give
 
 # Shares of the budget, and the numbers below, were set by hand; they move accuracy, never what is charged.

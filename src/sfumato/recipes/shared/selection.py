@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _ROOM = Fraction(1, 10**13)  # of the squared privacy of a run, for what rounding adds to its costs
-_MOST_COUNTED = 2**27
+_MOST_COUNTED = 2**27  # cells of all marginals that may be asked about; so many counts fit into memory
 _MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
 _WHOLE = 2**21  # cells up to which a model is released over the full domain
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     _Numbers = NDArray[np.float64]
 
-_MOST_CELLS = 2**22
+_MOST_CELLS = 2**22  # of a question, whose array lies in memory
 _MODEL = "model.parquet"
 
 

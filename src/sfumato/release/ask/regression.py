@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 Regression = Literal["linear", "logistic"]
 
-_MOST_CELLS = 2**20
-_MOST_TERMS = 200
+_MOST_CELLS = 2**20  # of a pair of inputs
+_MOST_TERMS = 200  # coefficients, whose covariance is a square of them
 _STEPS = 50  # of Newton's method
-_CLOSE = 1e-10
+_CLOSE = 1e-10  # relative size of a Newton step that is the last
 _REFINEMENTS = 3  # of a step whose curvature changes on the way
 _NEAR = 0.5  # in logits; the curvature of a chance changes by a few percent over so much
 _SINGULAR = 1e-10  # beside 1, the curvature of a direction that the inputs do not tell
