@@ -320,6 +320,7 @@ class Charged:
         Privacy: nothing is read unless `admit` finds it paid for. `records` enforces the bounds that the
         sensitivities state, and noise is drawn at the scales, and choices at the rates, that they cost.
         """
+        # Another description of the same records, with larger bounds say, would have other costs.
         if records.table is not self._bill.table:
             raise LedgerError(f"charge {self.entry.sequence} is for another table")
         self.admit(asks)

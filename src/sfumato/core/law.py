@@ -50,6 +50,7 @@ class Shape:
     claim: str
 
 
+# Exact for the discrete law: at small scales the continuous one would be off by most of a step.
 def _laplace_half_width(scale: float, miss: float) -> float:
     # The least k with P(|X| > k) = 2 q^(k + 1) / (1 + q) of at most `miss`.
     return float(max(0, math.ceil(scale * math.log(2 / (miss * (1 + math.exp(-1 / scale))))) - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from sfumato.core.engine.counts import (
     list_pairs,
     with_relations,
 )
-from sfumato.core.engine.residuals import finish_sums, list_tables, residuals_query
+from sfumato.core.engine.residuals import finish_sums
 from sfumato.core.errors import SourceError
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.residuals import Residuals
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sfumato.core.algebra.measures import Checked
     from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched
+    from sfumato.core.engine.counts import Beside
     from sfumato.core.engine.source import Stored
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.question import Question
@@ -232,3 +234,44 @@ def refuse_twins(names: Iterable[str], *, where: str) -> None:
         if twin is not None:
             raise SourceError(f"{where}: columns {twin!r} and {name!r} differ in case at most; rename one")
         seen[name.casefold()] = name
+
+
+def residuals_query(table: Table, question: Residuals, bounded: str) -> str:
+    """The sums a by cell r, of the records that `bounded` selects; cells without records have no row.
+
+    `bounded` gives codes c0, c1, ... of the columns `known`, and the weight w. Beside it are relations of
+    `list_tables`.
+    """
+    cell = partial(cell_code, table, question.known)
+    joins, scores = "", f"CAST({question.intercept} AS BIGINT)"
+    for place, term in enumerate(question.terms):
+        joins += f" JOIN term{place} ON term{place}.cell = {cell(term.columns)}"
+        scores += f" + term{place}.score"
+    scored = (
+        f"SELECT {cell(question.columns)} AS r, targets.value AS y, {scores} AS s, w "
+        f"FROM ({bounded}) AS bounded JOIN targets ON targets.cell = {cell((question.target,))}{joins}"
+    )
+    predicted, linked = "s", ""
+    if question.link is not None:
+        low, last = question.link.low, question.link.values.size - 1
+        linked = f" JOIN link ON link.cell = least(greatest(s - ({low}), 0), {last})"
+        predicted = "link.value"
+    residual = f"y - {predicted}"
+    if question.absolute:
+        residual = f"abs({residual})"
+    clipped = f"least(greatest({residual}, -{question.clip}), {question.clip})"
+    return (
+        f"SELECT r, CAST(sum(a) AS BIGINT) AS a FROM (SELECT r, CAST({clipped} AS BIGINT) * w AS a "
+        f"FROM ({scored}) AS scored{linked}) AS residuals GROUP BY r"
+    )
+
+
+def list_tables(question: Residuals) -> Beside:
+    """The lookup tables that `residuals_query` joins."""
+    tables = {"targets": {"cell": np.arange(question.targets.size), "value": question.targets}}
+    for place, term in enumerate(question.terms):
+        tables[f"term{place}"] = {"cell": np.arange(term.scores.size), "score": term.scores}
+    if question.link is not None:
+        values = question.link.values
+        tables["link"] = {"cell": np.arange(values.size), "value": values}
+    return tables

@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.engine import counts
-from sfumato.core.engine.residuals import BoundedCodes, list_tables, residuals_query
+from sfumato.core.engine.residuals import BoundedCodes
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.residuals import Link, Residuals, Term
+from sfumato.servers.engine import list_tables, residuals_query
 
 SIZES = {"a": 4, "b": 3, "y": 2}
 CLIP = 30

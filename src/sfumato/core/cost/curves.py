@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from sfumato.core.cost.cost import PLACES, SMOOTHING, bisect_floats, pure_to_mu, pure_to_rho, sqrt_up
+from sfumato.core.cost.cost import SMOOTHING, bisect_floats, pure_to_mu, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.core.facts.table import Neighbours
@@ -27,31 +27,6 @@ _GUARD = 1e-13
 _LARGEST_MU = 1e8
 _MARGIN = 1e-12
 _FINE = 10**15
-
-
-def gaussian_delta(
-    *, epsilon: ExactLike, sigma: ExactLike, sensitivity: ExactLike = 1, count: int = 1
-) -> float:
-    """The delta of `count` Gaussian mechanisms at `epsilon`, never below the true value.
-
-    *Privacy:* exact for continuous noise (Balle and Wang 2018; Dong, Roth and Su 2022); the
-    sensitivity is in the L2 norm. For the discrete noise see `discrete_gaussian_sigma`.
-
-    >>> round(gaussian_delta(epsilon=1, sigma=5739.36, sensitivity=150, count=66), 10)
-    8.48e-08
-    """
-    return mu_to_delta(_mu(sigma, sensitivity, count), epsilon)
-
-
-def gaussian_epsilon(
-    *, delta: ExactLike, sigma: ExactLike, sensitivity: ExactLike = 1, count: int = 1
-) -> float:
-    """The least epsilon of `count` Gaussian mechanisms at `delta`, rounded up.
-
-    >>> round(gaussian_epsilon(delta=2.5e-5, sigma=5739.36, sensitivity=150, count=66), 4)
-    0.7247
-    """
-    return mu_to_epsilon(_mu(sigma, sensitivity, count), delta)
 
 
 def gaussian_sigma(
@@ -98,34 +73,6 @@ def calibrate_scale(
     return round_up(sigma, places=6)
 
 
-def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity: int = 1) -> float:
-    """The exact delta of one number with discrete Gaussian noise, to float accuracy.
-
-    It is P[Y > t] - e^epsilon P[Y > t + s] with t = epsilon sigma^2 / s - s / 2 (Canonne, Kamath
-    and Steinke 2020, Theorem 7), summed term by term so that nothing cancels.
-
-    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5), 9)
-    1.8e-08
-    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5, sensitivity=5), 6)
-    0.127523
-    """
-    exact = parse_exact(epsilon, name="epsilon")
-    variance = parse_positive(sigma, name="sigma") ** 2
-    if parse_whole(sensitivity, name="sensitivity") > 10**7 or variance > 10**14:
-        raise RecipeError("the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7")
-    first = math.floor(exact * variance / sensitivity - Fraction(sensitivity, 2)) + 1
-    width = 2 * float(variance)
-    reach = math.ceil(40 * math.sqrt(float(variance))) + 1
-    total = math.fsum(math.exp(-k * k / width) for k in range(-reach, reach + 1))
-    return (
-        math.fsum(
-            -math.exp(-k * k / width) * math.expm1(float(exact) - (2 * k + sensitivity) * sensitivity / width)
-            for k in range(max(first, -reach), max(first, 0) + reach)
-        )
-        / total
-    )
-
-
 def histogram_sensitivity(
     *, contribution: Fraction, norm: str, neighbours: Neighbours, signed: bool = False
 ) -> Fraction:
@@ -169,7 +116,7 @@ def mu_to_epsilon(mu: ExactLike, delta: ExactLike) -> float:
     4.377178
     """
     value = float(parse_positive(mu, name="mu"))
-    target = log_of(_open_delta(delta))
+    target = log_of(open_delta(delta))
     if log_delta(value, 0.0) <= target:
         return 0.0
     low, high = 0.0, value * (math.sqrt(-2 * target) + value / 2) + 1e-12
@@ -187,6 +134,7 @@ def mu_to_pure(mu_squared: ExactLike) -> Fraction:
     1.0
     """
     limit = parse_exact(mu_squared, name="mu_squared")
+    # The inverse of pure_to_mu, erf(t) = tanh(epsilon / 2); near 1 only erfc still has digits.
     t = math.sqrt(max(0.0, float(limit)) / 8)
     if t < 1:
         guess = 2 * math.atanh(math.erf(t))
@@ -194,7 +142,7 @@ def mu_to_pure(mu_squared: ExactLike) -> Fraction:
         guess = math.log(2 - math.erfc(t)) - math.log(math.erfc(t))
     else:
         guess = t * t
-    return _largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
+    return largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
 
 
 def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
@@ -218,7 +166,8 @@ def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     value = float(parse_exact(epsilon, name="epsilon"))
     if value < 0:
         raise RecipeError("epsilon must not be negative")
-    target = log_of(_open_delta(delta))
+    target = log_of(open_delta(delta))
+    # Doubling first, because a bisection from a huge upper end would spend its steps on the exponent.
     low, high = 0.0, 1e-3
     while high < _LARGEST_MU and log_delta(high, value) <= target:
         low, high = high, 2 * high
@@ -234,7 +183,8 @@ def rho_to_epsilon(rho: ExactLike, delta: ExactLike) -> float:
     2.141939
     """
     rate = float(parse_positive(rho, name="rho"))
-    log = -log_of(_open_delta(delta))
+    log = -log_of(open_delta(delta))
+    # At the root one of the two terms is at least half of the logarithm, and neither exceeds it.
     low = min(math.sqrt(log / 2 / rate), math.expm1(min(log / 2, 700)))
     high = min(math.sqrt(log / rate), math.expm1(min(log, 700)))
     x = _rising_root(lambda x: rate * x * x + math.log1p(x) - log, low, high)
@@ -264,33 +214,6 @@ def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
     return math.nextafter(math.exp(min(0.0, log)), math.inf)
 
 
-def rho_to_pure(rho: ExactLike) -> Fraction:
-    """The largest pure epsilon, rounded down, that costs at most `rho` as a pure mechanism.
-
-    >>> float(rho_to_pure(pure_to_rho(Fraction(1))))
-    1.0
-    """
-    limit = parse_exact(rho, name="rho")
-    return _largest_pure(lambda epsilon: pure_to_rho(epsilon) <= limit, _pure_guess(float(limit)))
-
-
-def max_rho(epsilon: ExactLike, delta: ExactLike) -> Fraction:
-    """The largest rho, a hair less, that `rho_to_epsilon` converts to at most `epsilon`.
-
-    The hair, one part in 10^12, lets the rates of a plan be rounded up one by one and still fit.
-
-    >>> round(float(max_rho(1, 2.5e-5)), 9), rho_to_epsilon(max_rho(1, 2.5e-5), 2.5e-5) <= 1
-    (0.033937959, True)
-    """
-    target = parse_positive(epsilon, name="epsilon")
-    _open_delta(delta)
-    low, high = 0.0, 1e-18
-    while rho_to_epsilon(high, delta) <= target:
-        low, high = high, 2 * high
-    low, _ = bisect_floats(lambda rho: rho_to_epsilon(rho, delta) > target, low, high)
-    return Fraction(math.floor(Fraction(low * (1 - _MARGIN)) * 10**PLACES), 10**PLACES)
-
-
 def log_of(number: Fraction) -> float:
     """The natural logarithm of a rational above zero, of any size.
 
@@ -303,6 +226,7 @@ def log_of(number: Fraction) -> float:
 def log_delta(mu: float, epsilon: float) -> float:
     """An upper bound of log delta; the guard covers rounding in a, b and the tail functions."""
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    # Above the mean the two terms of delta nearly cancel, so that they are compared as ratios to the density.
     if a <= 0:
         tail = math.erfc(a / math.sqrt(2)) / 2
         density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
@@ -315,6 +239,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 def _mills(x: float) -> float:
     """Q(x) / phi(x) for x of zero or more."""
+    # erfc times exp loses digits where one underflows; the continued fraction has all of them from 6 on.
     if x < 6:
         return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))
     fraction = x
@@ -323,12 +248,8 @@ def _mills(x: float) -> float:
     return 1 / fraction
 
 
-def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
-    ratio = parse_positive(sensitivity, name="sensitivity") / parse_positive(sigma, name="sigma")
-    return math.sqrt(parse_whole(count, name="count")) * float(ratio)
-
-
-def _open_delta(delta: ExactLike) -> Fraction:
+def open_delta(delta: ExactLike) -> Fraction:
+    """Returns a delta above 0 and below 1."""
     value = parse_positive(delta, name="delta")
     if value >= 1:
         raise RecipeError("delta must lie below one")
@@ -343,15 +264,11 @@ def _rising_root(function: Callable[[float], float], low: float, high: float) ->
     return high
 
 
-def _pure_guess(rho: float) -> float:
-    high = rho + 2 * math.sqrt(max(rho, 0.0)) + 1
-    return bisect_floats(lambda epsilon: epsilon * math.tanh(epsilon / 2) > rho, 0.0, high)[0]
-
-
-def _largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
+def largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
     """`guess` rounded down to 15 places, and further down while the certain check refuses it."""
     units = math.floor(Fraction(guess) * _FINE)
     step = 1
+    # The guess is a float: only the exact conversion, asked again, says that the result is on the safe side.
     while units > 0 and not fits(Fraction(units, _FINE)):
         units, step = units - step, 2 * step
     return Fraction(max(units, 0), _FINE)

@@ -46,6 +46,7 @@ class Allowance:
         if part is None or not _is_parallel(cost):
             return all(each.pay(cost) for each in (self._everybody, *self._parts.values()))
         if part not in self._parts:
+            # What was asked of everybody before is gone for this part, too; what others asked is not.
             self._parts[part] = deepcopy(self._everybody)
         return self._parts[part].pay(cost)
 
@@ -89,6 +90,7 @@ class _Items:
                 return True
         if cost.kind == "sampled":
             return False
+        # What fits the smallest item is taken from it, so that larger ones stay whole for what needs them.
         asked = _read_amounts(cost)
         self._items = [item for item in self._items if item.count]
         for item in sorted(self._items, key=lambda each: [amount or 0 for amount in each.pays]):
@@ -125,6 +127,7 @@ class SpentByPeriod:
         if periods is None:
             paid = tuple((names, add_costs(spent, costs)) for names, spent in self.groups)
             return SpentByPeriod(everybody, paid)
+        # Groups are split where the new periods cut them, so that each period is in one group.
         groups, fresh = list[tuple[frozenset[str], Spent]](), periods
         for names, spent in self.groups:
             fresh -= names

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.curves import log_delta
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.exact import ExactLike, parse_exact, parse_whole, round_up
 
 Order = Literal["removed", "added"]
 MOST_STEPS = 10**5
@@ -159,21 +159,6 @@ class SampledRun:
 
     def _curve(self, order: Order) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return _compose(self.sigma, self.sampling, self.count, order)
-
-
-def sampled_delta(*, epsilon: ExactLike, sigma: ExactLike, sampling: ExactLike, count: int = 1) -> float:
-    """The delta at `epsilon` of `count` Gaussian mechanisms, each on a Poisson sample; rounded up.
-
-    Privacy: one individual is added or removed, and moves the sum of a sample by at most 1 in L2; sigma is
-    that of continuous noise, or sqrt(variance - 4) of discrete noise in grid steps.
-
-    >>> sampled_delta(epsilon=3, sigma=5, sampling="0.5", count=60) < 6.2e-5
-    True
-    """
-    exact = Fraction(parse_positive(sampling, name="sampling"))
-    return SampledRun(sigma=float(parse_positive(sigma, name="sigma")), sampling=exact, count=count).delta(
-        epsilon
-    )
 
 
 @lru_cache(maxsize=1024)

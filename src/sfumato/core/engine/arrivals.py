@@ -47,6 +47,7 @@ def load_log(folder: Path, stream: str, entries: tuple[str, ...], *, after: int 
             kept = (part.schema.metadata or {}).get(_ENTRY, b"").decode()
         except (OSError, pa.ArrowException, UnicodeDecodeError):
             kept = None
+        # A log of another charge would hold individuals to bounds that were used up elsewhere.
         if kept is None or kept != entry:
             raise SourceError(
                 f"what counted in the earlier periods of this series is kept in .sfumato/{path.parent.name}, "
@@ -96,6 +97,7 @@ def find_arrivals(
         )
     else:
         connection.register("logged", log)
+        # The log outlives the run that wrote it: a keyed digest tells individuals apart, and names nobody.
         key = quote_text(secret.hex())
         name = f"substr(sha256(concat({key}, ':', CAST(u AS VARCHAR))), 1, 32)"
         fresh = "SELECT * FROM arrived"
@@ -110,6 +112,7 @@ def find_arrivals(
             "coalesce(sum(n) OVER (PARTITION BY individual ORDER BY md5(concat(individual, ':', cell)), cell "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)"
         )
+        # Windows add up as wide integers in DuckDB, so that no number of records overflows.
         most = table.unit.max_records
         found = connection.sql(
             f"WITH arrived AS (SELECT {name} AS individual, {cell} AS cell, count(*) AS n FROM encoded "

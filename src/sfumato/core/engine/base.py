@@ -78,6 +78,7 @@ class CountingEngine(ABC):
         each bound cuts off.
         """
         asked: dict[str, list[Any]] = {tally: [] for tally in get_args(Tally)}
+        # Before a record is read: what fails later, for the records that it meets, would tell about them.
         for question in questions:
             question.check(table)
             check_part(table, question)
@@ -88,6 +89,7 @@ class CountingEngine(ABC):
         if asked["clipped"]:
             clipped = tuple(asked["clipped"])
             found |= zip(clipped, self._count_clipped(table, clipped, progress), strict=True)
+        # One pass over the records for all that are about the same columns.
         for columns in dict.fromkeys(each.columns for each in asked["streamed"]):
             together = tuple(each for each in asked["streamed"] if each.columns == columns)
             found |= zip(together, self._add_streamed(table, together, progress), strict=True)

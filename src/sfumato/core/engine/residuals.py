@@ -1,4 +1,4 @@
-"""Sums of residuals: by numpy over codes that are at hand, and as SQL for the servers.
+"""Sums of residuals, by numpy over codes that are at hand; servers add them up by SQL.
 
 Both compute with whole numbers only, so that all engines give the same sums. Proof: docs/proofs/additive.md.
 """
@@ -6,17 +6,15 @@ Both compute with whole numbers only, so that all engines give the same sums. Pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.engine.base import TrueCounts, cell_code
+from sfumato.core.engine.base import TrueCounts
 from sfumato.core.exact import Withheld
 
 if TYPE_CHECKING:
-    from sfumato.core.engine.counts import Beside
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.residuals import Residuals, Term
 
@@ -102,44 +100,3 @@ def finish_sums(question: Residuals, sums: NDArray[np.int64]) -> TrueCounts:
     if question.queries is not None:
         sums = question.queries.apply(sums)
     return TrueCounts(question.columns, sums)
-
-
-def residuals_query(table: Table, question: Residuals, bounded: str) -> str:
-    """The sums a by cell r, of the records that `bounded` selects; cells without records have no row.
-
-    `bounded` gives codes c0, c1, ... of the columns `known`, and the weight w. Beside it are relations of
-    `list_tables`.
-    """
-    cell = partial(cell_code, table, question.known)
-    joins, scores = "", f"CAST({question.intercept} AS BIGINT)"
-    for place, term in enumerate(question.terms):
-        joins += f" JOIN term{place} ON term{place}.cell = {cell(term.columns)}"
-        scores += f" + term{place}.score"
-    scored = (
-        f"SELECT {cell(question.columns)} AS r, targets.value AS y, {scores} AS s, w "
-        f"FROM ({bounded}) AS bounded JOIN targets ON targets.cell = {cell((question.target,))}{joins}"
-    )
-    predicted, linked = "s", ""
-    if question.link is not None:
-        low, last = question.link.low, question.link.values.size - 1
-        linked = f" JOIN link ON link.cell = least(greatest(s - ({low}), 0), {last})"
-        predicted = "link.value"
-    residual = f"y - {predicted}"
-    if question.absolute:
-        residual = f"abs({residual})"
-    clipped = f"least(greatest({residual}, -{question.clip}), {question.clip})"
-    return (
-        f"SELECT r, CAST(sum(a) AS BIGINT) AS a FROM (SELECT r, CAST({clipped} AS BIGINT) * w AS a "
-        f"FROM ({scored}) AS scored{linked}) AS residuals GROUP BY r"
-    )
-
-
-def list_tables(question: Residuals) -> Beside:
-    """The lookup tables that `residuals_query` joins."""
-    tables = {"targets": {"cell": np.arange(question.targets.size), "value": question.targets}}
-    for place, term in enumerate(question.terms):
-        tables[f"term{place}"] = {"cell": np.arange(term.scores.size), "score": term.scores}
-    if question.link is not None:
-        values = question.link.values
-        tables["link"] = {"cell": np.arange(values.size), "value": values}
-    return tables

@@ -108,6 +108,7 @@ class _Rule:
     def record(self) -> re.Pattern[bytes]:
         """The fields of a record that may have line breaks between quotes, and the one that ends it."""
         mark = re.escape(self.delimiter)
+        # Possessive quantifiers: a record that does not match fails at once, whatever its bytes are.
         plain = rb"[^\n%b]*+" % mark
         field = rb'(?:"(?:[^"]++|"")*+"%b|(?!")%b)' % (plain, plain)
         return re.compile(rb"(?:%b%b)*+(?:%b(\n))?" % (field, mark, field))
@@ -118,6 +119,7 @@ class _Rule:
         breaks = np.flatnonzero(text == _BREAK)
         if self.quoting != "multiline":
             return breaks
+        # Where every quote stands right, counting them is enough; the pattern is many times slower.
         quotes = np.flatnonzero(text == _QUOTE)
         if not _misplaced_quotes(text, quotes, np.arange(quotes.size) % 2 == 1, self.delimiter[0]).size:
             outside: NDArray[np.bool_] = np.searchsorted(quotes, breaks) % 2 == 0
@@ -164,6 +166,7 @@ def _mend(block: bytes, ends: NDArray[np.int64], rule: _Rule) -> bytes:
     text = np.frombuffer(block, np.uint8)
     quotes = np.flatnonzero(text == _QUOTE)
     starts = np.concatenate(([0], ends[:-1] + 1))
+    # Odd records are spelled anew one by one, so that Arrow's own rules never meet one.
     odd = ends - starts >= LONGEST_RECORD
     if rule.quoting == "none":
         odd[np.searchsorted(ends, quotes)] = True
@@ -182,6 +185,7 @@ def _mend(block: bytes, ends: NDArray[np.int64], rule: _Rule) -> bytes:
     marks = np.flatnonzero(text == rule.delimiter[0])
     marks = marks[~is_quoted(marks)]
     found = np.diff(np.searchsorted(marks, ends), prepend=0)
+    # Arrow leaves out empty lines; a record of one empty field looks the same and says nothing.
     empty = (ends - starts) <= (text[starts] == _RETURN)
     odd |= (found != rule.fields - 1) & ~empty
     strange = [_misplaced_quotes(text, quotes, is_quoted(quotes), rule.delimiter[0])]

@@ -58,6 +58,7 @@ class Candidate:
             raise RecipeError(
                 f"the estimate of {' x '.join(self.columns)} must be {size:,} whole numbers of 64 bits"
             )
+        # Beyond it a distance from a count could leave 64 bits, and would be taken for a small one.
         if np.abs(estimate.astype(np.float64)).max() > _LARGEST_ESTIMATE:
             raise RecipeError(f"the estimate of {' x '.join(self.columns)} holds a number beyond 2^60")
         return estimate
@@ -260,6 +261,7 @@ AnyQuestion = Question | NormChoice | CapChoice
 
 def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
     """The L1 distance, exactly: the halves of 2^27 words of 64 bits add up below 2^63."""
+    # The least number has no absolute value, but read without a sign it is the right one.
     gaps = np.abs(true_counts - estimate).view(np.uint64)
     low = int((gaps & np.uint64(2**32 - 1)).sum())
     return (int((gaps >> np.uint64(32)).sum()) << 32) + low

@@ -128,6 +128,7 @@ class Gradients(Question):
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
+        # Whatever the clip is: gradients are counted in parts of it.
         return Fraction(GRADIENT_GRID)
 
     def check(self, table: Table) -> None:

@@ -180,6 +180,7 @@ def request_sensitivity(table: Table, request: Request) -> Fraction:
 
 def ask_cost(table: Table, ask: Ask) -> Cost:
     """What answering `ask` costs an individual of `table`."""
+    # The scale of a choice is its epsilon: `rate` divides it by what one individual moves the scores.
     whom: dict[str, Any] = {"neighbours": table.unit.neighbours, "unit": table.unit.name}
     if not isinstance(ask, Request):
         return Cost(kind="exponential", scale=ask.epsilon, **whom)
@@ -199,6 +200,7 @@ def check_asks(table: Table, asks: Iterable[object], *, parts: tuple[Part, ...])
 
     Their costs are for tables that they fit, and add up by parts only if these have nobody in common.
     """
+    # Whoever is in two parts would pay for one of them alone.
     for one, other in combinations(parts, 2):
         if one.meets(other) or one.name == other.name:
             raise RecipeError(f"parts {one.name!r} and {other.name!r} of a plan have people in common")

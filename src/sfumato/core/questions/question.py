@@ -71,6 +71,8 @@ class Question:
     queries: Queries | None
 
     def __init_subclass__(cls) -> None:
+        # Of the class alone: what it inherits was stated for another kind. Slots make the class anew, which
+        # asks again and finds the same.
         known = {*vars(cls), *vars(cls).get("__annotations__", {})}
         streamed = getattr(vars(cls).get("stated"), "tally", None) == "streamed"
         missing = [name for name in (*MEMBERS, *(("start",) if streamed else ())) if name not in known]

@@ -100,6 +100,7 @@ class Residuals(Question):
         object.__setattr__(self, "targets", freeze(self.targets, "the targets of residuals"))
         if not isinstance(self.clip, int) or not 1 <= self.clip <= LARGEST_CLIP:
             raise RecipeError(f"residuals are clipped to a whole number from 1 to {LARGEST_CLIP:,}")
+        # As terms of a model have one column or two.
         if len(self.columns) > 2 or len(set(self.columns)) != len(self.columns):
             raise RecipeError("residuals are added up by no column, one or two")
         if len(self.terms) > MOST_TERMS or abs(self.intercept) > _LARGEST_SCORE:
@@ -326,7 +327,7 @@ class OutcomeTally:
         if weights is None:
             self._counts += np.bincount(cells, minlength=self._counts.size) * self._grid
         else:
-            np.add.at(self._counts, cells, weights)
+            np.add.at(self._counts, cells, weights)  # in whole numbers, where bincount would add floats
 
     def finish(self) -> NDArray[np.int64]:
         """The counts of all cells, or with queries their answers."""
@@ -349,6 +350,7 @@ class OutcomeTally:
         link = self._question.link
         assert link is not None
         together = np.stack([link.apply(each) for each in scores])
+        # Of the scores, not of the links, which may be flat where scores differ.
         best = np.argmax(np.stack(scores), axis=0)
         largest = np.take_along_axis(together, best[None], axis=0)[0]
         shares = largest * CONFIDENCE // np.maximum(together.sum(axis=0), 1)

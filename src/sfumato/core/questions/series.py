@@ -78,6 +78,7 @@ class RunningSums(Question):
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds to all sums of the horizon, in units of 1 / grid."""
+        # Every arrival is taken for one in the first period, whose weights go on the longest.
         squares = sum(each * each for each in self.weights)
         return table.unit.max_records * sqrt_up(Fraction(squares))
 
