@@ -106,8 +106,8 @@ CEILINGS = {
     "modules with a single importer": 80,
     "class names in four modules or more": 0,
     "rooms at the top": 24,
-    "lines of source": 101_750,
-    "lines of tests": 66_150,
+    "lines of source": 101_850,
+    "lines of tests": 66_200,
 }
 
 

@@ -750,11 +750,41 @@ def test_noise_of_half_the_scale_is_caught(tmp_path, monkeypatch, name, part):
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):
+    from sfumato.core.algebra import measures
     from sfumato.sql import plan
 
-    original = plan._sensitivity
-    monkeypatch.setattr(plan, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
+    original = measures.bound_measure
+    for module in (measures, plan):  # in the core, and where the planner asks the core
+        monkeypatch.setattr(module, "bound_measure", lambda *given, **named: original(*given, **named) / 2)
     bench = Bench(tmp_path, monkeypatch)
     statement = STATEMENTS["public groups, tallied"]
     moved = bench.record(CROWD + person("over the cap, in one group"), statement)
     assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
+LIES = {
+    "half the noise": lambda plan: {
+        "noises": tuple(replace(each, scale=each.scale / 2) for each in plan.noises)
+    },
+    "a lower threshold": lambda plan: {"selection": replace(plan.selection, threshold=1)},
+    "no selection": lambda plan: {"selection": None},
+    "more groups": lambda plan: {"max_groups": plan.max_groups + 1},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_plans_that_lie_are_refused_and_nothing_is_spent(tmp_path, monkeypatch, lie):
+    original = statements.Desk.plan
+
+    def wrong(*given, **named):
+        plan = original(*given, **named)
+        return replace(plan, **LIES[lie](plan))
+
+    monkeypatch.setattr(statements.Desk, "plan", wrong)
+    bench = Bench(tmp_path, monkeypatch)
+    bench.write(CROWD)
+    curator = sf.open(tmp_path / "sfumato.toml")
+    statement = f"{LIMITED.format(delta='1e-7')} o, COUNT(DISTINCT p), SUM(c) FROM t GROUP BY o"
+    with pytest.raises(sf.UnsupportedQuery):
+        curator.sql(statement)
+    assert curator.budget().spent == 0

@@ -9,13 +9,13 @@ import pytest
 from sqlglot import exp
 
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
-from sfumato.core.algebra.measures import Measure
+from sfumato.core.algebra.measures import Measure, bound_measure
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.sql.aggregates import Key
 from sfumato.sql.choices import quantile_ranks
-from sfumato.sql.plan import _sensitivity, explain_query, half_width, least_epsilon, plan_selection
+from sfumato.sql.plan import explain_query, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import UNIT, Source
 from sfumato.sql.rows import plan_rows
@@ -428,4 +428,4 @@ def test_a_record_may_go_from_one_side_of_a_centre_to_the_other(neighbours, most
     assert (total.low, total.high, total.centre) == (0, 100, 50)
     unit = PrivacyUnit(column="p", max_records=1, neighbours=neighbours)
     for norm in ("L1", "L2"):
-        assert _sensitivity(total, unit, 1, norm=norm) == most * total.grid
+        assert bound_measure(total, unit, 1, norm=norm) == most * total.grid

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.core.algebra.asks import Drawn, Kept, Noised, Picked
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.chosen import choose_bounds, choose_records
 from sfumato.sql.magnitudes import bounds_around
@@ -63,6 +64,21 @@ def draw_noisy(
                 steps.append(choose_step(places, ranks, answers))
             noisy.append(np.stack(steps))
     return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def list_draws(plan: QueryPlan) -> tuple[tuple[Drawn, ...], Kept | None]:
+    """How the measures of a plan are answered: by these noises and rates, and which groups are kept."""
+    drawn: list[Drawn] = []
+    for noise in plan.noises:
+        if noise.kind != "exponential":
+            drawn.append(Noised(noise.kind, noise.scale, len(noise.costs)))
+        elif noise.measure.labels is not None:
+            drawn.append(Picked((1 / noise.scale,) * len(noise.costs)))
+        else:
+            drawn.append(Picked(tuple(ranks.rate for ranks in quantile_ranks(noise, plan))))
+    chosen = plan.selection
+    kept = None if chosen is None else Kept(chosen.scale, chosen.threshold, chosen.cost.delta)
+    return tuple(drawn), kept
 
 
 def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) -> list[NDArray[np.int64]]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.core.algebra.measures import CAPS
+from sfumato.core.algebra.asks import list_costs
+from sfumato.core.algebra.measures import CAPS, check_query
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.door import Bill, Charged, answer_under_charge
 from sfumato.core.errors import BudgetExceeded, RecipeError, refuse
@@ -23,7 +24,7 @@ from sfumato.core.exact import digest
 from sfumato.core.facts.project import refuse_private_file
 from sfumato.core.facts.table import table_spec
 from sfumato.curator.draws import draw_noisy as _add_noise
-from sfumato.curator.draws import measure_in_steps, read_bounds
+from sfumato.curator.draws import list_draws, measure_in_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
@@ -483,8 +484,9 @@ class Desk:
                 held[0] = reorder_plan(plan, question, record)
 
         def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
+            checked = check_query(plan.query, self._tables)
             return charge.measure(
-                [(cost, None) for cost in plan.costs],
+                [(cost, None) for cost in list_costs(checked, *list_draws(plan))],
                 lambda: self.engine.aggregate(plan.query, self._tables, progress=progress),
                 lambda exact, noise: _add_noise(plan, exact, noise),
             )
@@ -545,7 +547,9 @@ class Desk:
 
     def _bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        self.engine.bind(plan.query, self._tables)
+        derived = list_costs(self.engine.bind(plan.query, self._tables), *list_draws(plan))
+        if not all(map(Allowance(plan.costs).pay, derived)):
+            raise refuse("a plan that costs more than it says, which is a fault of sfumato; please report it")
         if plan.choices:
             self.engine.bind(plan.choice_plan.query, self._tables)
 

@@ -171,10 +171,10 @@ class ProjectEngine:
         from sfumato.core.engine.aggregates import count_aggregates, names_in, open_sealed
         from sfumato.servers.push.plan import add_aggregates
 
-        checked = self.here.bind(query, tables)
+        checked = self.here.find_bound(query, tables)
         server, table, pushed = self._push(checked)
         if server is None or table is None or pushed is None:
-            return self.here.aggregate(query, tables, progress=progress)
+            return self.here.aggregate_checked(checked, progress=progress)
         names = names_in(checked)
         if table.unit.private_records:
             table = cap_records(table, checked.unit.max_records)  # what was chosen for the statement

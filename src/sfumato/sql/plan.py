@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query
+from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost, selection_threshold
 from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity
 from sfumato.core.errors import UnsupportedQuery, refuse
@@ -395,7 +395,7 @@ def calibrate_noise(
     facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 
     def add(measure: Measure, kind: Kind) -> Noise:
-        sensitivity = _sensitivity(measure, unit, groups, norm=SHAPES[kind].norm)
+        sensitivity = bound_measure(measure, unit, groups, norm=SHAPES[kind].norm)
         scale = calibrate_scale(
             kind, epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
         )
@@ -612,19 +612,6 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
         if noises:
             scales[output.name] = "; ".join(noises)
     return scales
-
-
-def _sensitivity(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Literal["L1", "L2"]) -> Fraction:
-    """The most that neighbouring tables differ in `measure`, over all groups, in units of 1 / grid."""
-    if measure.statistic == "individuals":
-        contribution = Fraction(groups)
-        if norm == "L2":
-            contribution = round_up(math.sqrt(groups) * (1 + 1e-15), places=9)
-    else:
-        contribution = Fraction(unit.max_records * measure.largest)
-    return histogram_sensitivity(
-        contribution=contribution, norm=norm, neighbours=unit.neighbours, signed=measure.is_signed
-    )
 
 
 def _describe_noise(noise: Noise, *, reach: bool = True) -> str:

@@ -244,12 +244,16 @@ def check_query(query: Query, tables: Tables) -> Checked:
 
 
 def find_sensitivity(measure: Measure, checked: Checked, *, norm: Literal["L1", "L2"]) -> Fraction:
-    """Return the most that neighbouring tables differ in a measure over all groups, in units of 1 / grid.
+    """Return the most that neighbouring tables differ in a measure of a query, in units of 1 / grid."""
+    return bound_measure(measure, checked.unit, checked.most_groups, norm=norm)
+
+
+def bound_measure(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Literal["L1", "L2"]) -> Fraction:
+    """Return the same for rows of a unit, of which an individual is in at most so many groups.
 
     Privacy: an individual has at most max_records rows, in at most so many groups, and each row adds at most
     `largest` in absolute value; docs/proofs/sql.md, section 3.
     """
-    unit, groups = checked.unit, checked.most_groups
     match measure.statistic:
         case "records per individual":
             contribution = Fraction(1)

@@ -27,7 +27,9 @@ _PUBLIC_TEXT = 100_000
 
 
 class StatementEngine(DuckDBEngine):
-    """An engine that answers planned statements from sealed tables, and queries of public tables exactly."""
+    """An engine that answers checked queries from sealed tables, and queries of public tables exactly."""
+
+    _bound: Checked | None = None
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
@@ -59,14 +61,23 @@ class StatementEngine(DuckDBEngine):
 
         Privacy: docs/proofs/algebra.md; what cannot be bounded is refused before a record is read.
         """
+        return self.aggregate_checked(self.find_bound(query, tables), progress=progress)
+
+    def aggregate_checked(self, checked: Checked, *, progress: Callable[[str], None]) -> TrueAggregates:
+        """Returns the exact aggregates of a query that was bound."""
         from sfumato.core.engine.aggregates import count_aggregates
 
-        checked = self.bind(query, tables)
         hidden = hide_failures(f"the tables {', '.join(checked.shape.tables)}")
         with hidden, connect(plainly=True) as connection:
             sealed = self._open_tables(connection, checked, rows=True)
             progress("aggregating")
             return count_aggregates(connection, checked, sealed)
+
+    def find_bound(self, query: Query, tables: Tables) -> Checked:
+        """Returns what `bind` found of the query, if it was the last that was bound; else binds it now."""
+        last, self._bound = self._bound, None
+        known = last is not None and last.query == query and last.tables == tables
+        return last if last is not None and known else self.bind(query, tables)
 
     def bind(self, query: Query, tables: Tables) -> Checked:
         """Checks a query, and refuses one that could only fail: it is run on sealed tables without a record.
@@ -92,6 +103,7 @@ class StatementEngine(DuckDBEngine):
             )
             reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
             raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
+        self._bound = checked
         return checked
 
     def _check_names(self, checked: Checked) -> None:
