@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import Budget, Spent
-from sfumato.core.door import Bill, Charged, open_charge, refuse_first
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
@@ -27,6 +26,7 @@ from sfumato.pages.progress import show_stages
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.core.door import Bill, Charged
     from sfumato.core.facts.part import Window
     from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.noise.samplers import NoiseSource
@@ -426,6 +426,7 @@ class Curator:
         progress: Callable[[str], None],
     ) -> Release:
         """The release of `plan`: stored, finished or new; new only if it may `charge`."""
+        from sfumato.core.door import open_charge  # slow to load, and not needed to look at a budget
         from sfumato.release.folder import check_folder
 
         # All of it on the same records. A server that cannot be reached is noticed before the charge.
@@ -454,6 +455,8 @@ class Curator:
         return release
 
     def _bill(self, plan: Plan) -> Bill:
+        from sfumato.core.door import Bill
+
         return Bill(
             digest=plan.asked_digest,
             purpose="release",
@@ -593,6 +596,8 @@ class Curator:
         """Return the ledger, opened once and kept; where there is none, none is made for a refused `bill`."""
         if self._opened is None:
             if bill is not None and not self.has_ledger():
+                from sfumato.core.door import refuse_first
+
                 prepare()
                 refuse_first(bill, self._budget, name=self.ledger_name)
             self._opened = Ledger(self.ledger_path, self._budget)
