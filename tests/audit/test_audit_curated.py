@@ -21,12 +21,13 @@ from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
 from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
+from sfumato.core import door
 from sfumato.core.engine import aggregates as execute
 from sfumato.core.engine import duckdb as engine_module
 from sfumato.core.facts.project import parse_project, read_project
 from sfumato.core.questions import counts
 from sfumato.core.questions.choices import CapChoice
-from sfumato.curator import conversation, statements
+from sfumato.curator import statements
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
@@ -225,13 +226,13 @@ def test_noise_of_half_the_scale_is_caught(project, monkeypatch):
 
 
 def test_an_output_that_looks_past_the_noise_is_caught(project, monkeypatch):
-    original = conversation.Conversation._add_noise
+    original = door.add_noise
 
-    def leak(self, request, true_counts, noise):
-        answer = original(self, request, true_counts, noise)
+    def leak(table, request, true_counts, noise):
+        answer = original(table, request, true_counts, noise)
         return replace(answer, noisy_values=answer.noisy_values + (true_counts.true_values > 2))
 
-    monkeypatch.setattr(conversation.Conversation, "_add_noise", leak)
+    monkeypatch.setattr(door, "add_noise", leak)
     assert "the output depends on more than the noisy answers" in catch(COUNTS, project())
 
 

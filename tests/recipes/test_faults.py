@@ -1,6 +1,5 @@
 """Second tests of what a recipe is held to: each fails for one planted fault of tests/mutants."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import parse_table
+from sfumato.core.questions.measurement import check_asks
 from sfumato.recipes import CellCounts
 
 SPEC = {
@@ -30,11 +30,13 @@ def plan():
 
 
 def test_parts_that_overlap_by_a_hair_are_not_paid_for_as_apart(plan):
-    replace(plan, parts=(part("fit", 0, "4/5"), part("judge", "4/5", 1)))
+    check_asks(plan.table, plan.requests, parts=(part("fit", 0, "4/5"), part("judge", "4/5", 1)))
     with pytest.raises(RecipeError, match="people in common"):
-        replace(plan, parts=(part("fit", 0, "4/5"), part("judge", "3999/5000", 1)))
+        check_asks(plan.table, plan.requests, parts=(part("fit", 0, "4/5"), part("judge", "3999/5000", 1)))
 
 
 def test_parts_of_two_splits_are_not_paid_for_as_apart(plan):
     with pytest.raises(RecipeError, match="people in common"):
-        replace(plan, parts=(part("fit", 0, "1/2", "a"), part("judge", "1/2", 1, "b")))
+        check_asks(
+            plan.table, plan.requests, parts=(part("fit", 0, "1/2", "a"), part("judge", "1/2", 1, "b"))
+        )

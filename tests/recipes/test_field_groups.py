@@ -18,6 +18,7 @@ import sfumato.core.noise
 from helpers.asking import converse
 from helpers.projects import write_project
 from sfumato.accounting import Budget, Cost, Spent, add_costs, admits, mu_to_epsilon
+from sfumato.core.door import add_noise
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.core.facts.table import parse_table
@@ -410,15 +411,12 @@ def test_edited_sparse_measurements_are_found(out, change):
 def draw_many(folder, table, recipe, runs):
     """The counts of the group after cut and rounding, in `runs` answers to one request."""
     plan = recipe.plan(table, epsilons=(Fraction(1, 10),), delta=Fraction(0))
-    engine = StatementEngine(folder)
-    counts = np.zeros((runs, table.cells(plan.requests[0].columns)), np.int64)
-    with converse(plan, engine) as conversation:
-        (request,) = plan.requests
-        (true_counts,) = engine.count(table, (request.counted,), progress=lambda _: None)
-        for turn in range(runs):
-            noisy = conversation._add_noise(request, true_counts, sfumato.core.noise)
-            cells, values = recipe._cut(table, noisy)
-            counts[turn, slice(None) if cells is None else cells] = values
+    (request,) = plan.requests
+    counts = np.zeros((runs, table.cells(request.columns)), np.int64)
+    (true_counts,) = StatementEngine(folder).count(table, (request.counted,), progress=lambda _: None)
+    for turn in range(runs):
+        cells, values = recipe._cut(table, add_noise(table, request, true_counts, sfumato.core.noise))
+        counts[turn, slice(None) if cells is None else cells] = values
     return counts
 
 
