@@ -91,18 +91,59 @@ def test_public_records_are_asked_for_where_the_document_needs_them(folder, tmp_
         read_pack(lacking, public=tmp_path / "gone.csv")
 
 
+def change(pack, file, edit):
+    document = json.loads((pack / file).read_text())
+    edit(document)
+    (pack / file).write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda pack: pack["schema"].pop("neighborhood"), "of sprint1, but its schema lacks neighborhood"),
+        (lambda pack: pack["schema"].update(incident_type=[{"code": 1}] * 2), "value 1 is listed twice"),
+        (lambda pack: pack["schema"]["incident_type"].append({"code": 99}), "one column per kind"),
+        (lambda pack: pack["schema"].update(incident_type=7), "a schema with a table or a list"),
+        (lambda pack: pack.pop("schema"), "no 'schema'"),
+        (lambda pack: pack.update(runs=[]), "lists no runs"),
+        (lambda pack: pack["runs"][0].update(epsilon=2), "an epsilon twice"),
+        (lambda pack: pack["runs"][0].update(epsilon=-1), "epsilon must be above zero"),
+        (lambda pack: pack["runs"][0].update(max_records_per_individual=0), "max_records must lie between 1"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused_and_nothing_is_spent(city, edit, said):
+    change(city, "parameters.json", edit)
+    with pytest.raises(SchemaError, match=said):
+        run_entry(read_pack(city), "nmd")
+    assert not (city / "nmd").exists()
+
+
+def test_what_an_entry_cannot_be_asked_is_refused_and_nothing_is_spent(folder, tmp_path):
+    pack = read_pack(copy_pack(folder, tmp_path / "pack"))
+    with pytest.raises(SchemaError, match="no document is about best"):
+        run_entry(pack, "best", as_written=True)
+    with pytest.raises(SchemaError, match="rows"):
+        run_entry(pack, "best", rows=0)
+    if pack.unit is None:
+        with pytest.raises(SchemaError, match="everybody has one"):
+            read_pack(pack.folder, max_records=2)
+        (pack.folder / "codebook.cbk").write_text("")
+        with pytest.raises(SchemaError, match="the codes of no field"):
+            read_pack(pack.folder)
+    else:
+        with pytest.raises(SchemaError, match="at least 1, got 0"):
+            read_pack(pack.folder, max_records=0)
+    if pack.contest == "sprint3":
+        change(pack.folder, "parameters.json", lambda each: each["runs"][1].update(delta=0))
+        with pytest.raises(SchemaError, match="delta is 0 at epsilon 10"):
+            run_entry(read_pack(pack.folder), "adaptive-granularity")
+    assert not [each for each in pack.folder.iterdir() if each.is_dir()]
+
+
 def test_records_that_do_not_fit_the_parameters_are_refused(city):
     records = (city / "incidents.csv").read_text()
     (city / "incidents.csv").write_text(records.replace("incident_type", "kind", 1))
     with pytest.raises(SchemaError, match=r"incidents.csv lacks the columns incident_type"):
-        read_pack(city)
-
-
-def test_parameters_of_a_contest_that_lack_columns_are_refused(city):
-    document = json.loads((city / "parameters.json").read_text())
-    del document["schema"]["neighborhood"]
-    (city / "parameters.json").write_text(json.dumps(document))
-    with pytest.raises(SchemaError, match="of sprint1, but its schema lacks neighborhood"):
         read_pack(city)
 
 

@@ -44,33 +44,63 @@ _CONTEST: Mapping[Entry, Contest] = {
     "gardn999": "match3",
 }
 
-# The headings of each document, for those of our write-up that say the same.
+# The title and the headings of each document, with the section of our write-up that says the same; texts of
+# `_OWN` where none does.
+_TITLES: Mapping[Entry, str] = {
+    "nmd": "Baseline NMD-Privatizer",
+    "syncity": "SynCity: Final Submission - Sprint 1",
+    "adaptive-granularity": "Adaptive Granularity Mechanism",
+    "gardn999": "gardn999, NistDp3: Write-up and Privacy Proof",
+    "best": "The best recipe of sfumato",
+}
+_OURS = ("Main idea", "Pre-processing", "Privatisation and proof", "Post-processing")
 _HEADINGS: Mapping[Entry, Mapping[str, str]] = {
     "nmd": {
-        "Main idea": "Main Idea",
-        "Pre-processing": "Pre-processing",
-        "Privatisation and proof": "Privatization and Privacy Proof",
-        "Post-processing": "Post-processing",
+        "Sample Privacy Write-up": "task",
+        "Main Idea": _OURS[0],
+        "Pre-processing": _OURS[1],
+        "Privatization and Privacy Proof": _OURS[2],
+        "Post-processing": _OURS[3],
     },
     "syncity": {
-        "Main idea": "1 Main Idea",
-        "Pre-processing": "2 Pre-processing",
-        "Privatisation and proof": "3 Privatization",
-        "Post-processing": "4 Post-processing",
+        "1 Main Idea": _OURS[0],
+        "2 Pre-processing": _OURS[1],
+        "3 Privatization": _OURS[2],
+        "4 Post-processing": _OURS[3],
+        "References": "references",
     },
     "adaptive-granularity": {
-        "Main idea": "High Level Description",
-        "Pre-processing": "Detailed Description of the Algorithm",
-        "Privatisation and proof": "Noise calibration and proof of privacy",
-        "Post-processing": "Post-processing",
+        "High Level Description": _OURS[0],
+        "Adaptive Granularity Example": "example",
+        "Detailed Description of the Algorithm": _OURS[1],
+        "Noise calibration and proof of privacy": _OURS[2],
+        "Post-processing": _OURS[3],
+        "Code Outline": "code",
     },
     "gardn999": {
-        "Main idea": "Introduction",
-        "Pre-processing": "Pre-processing",
-        "Privatisation and proof": "Privatization and Privacy Proof",
-        "Post-processing": "Post-processing",
+        "Introduction": _OURS[0],
+        "Pre-processing": _OURS[1],
+        "Privatization and Privacy Proof": _OURS[2],
+        "Post-processing": _OURS[3],
     },
-    "best": {},
+    "best": {each: each for each in _OURS},
+}
+_OWN = {
+    "task": (
+        "**Title:** Baseline NMD-Privatizer, run by sfumato\n\n"
+        "**Data:** `{records}`, of which one individual ({unit}) has several records. Handed in are whole, "
+        "non-negative counts of {kinds} kinds of incident by neighbourhood and month."
+    ),
+    "references": (
+        "Cynthia Dwork and Aaron Roth: The algorithmic foundations of differential privacy. Foundations and "
+        "Trends in Theoretical Computer Science 9(3-4), 211-407, 2014."
+    ),
+    "code": (
+        "The mechanism is the recipe `adaptive-grid`; its query matrices are made in "
+        "`recipes/granularity.py`, and the certificate states the sensitivity of each. Identifiers are dealt "
+        "by the recipe's option `identifiers`. Numbers are cut into bins, and taken out of them, by the "
+        "columns' description. `sfumato contest run adaptive-granularity` does all of it for every epsilon."
+    ),
 }
 
 # Adaptive Granularity: what the seven outer marginals have beside area and shift, and the copied pair.
@@ -152,15 +182,19 @@ def run_entry(
             f"{entry} is an entry of {_CONTEST[entry]}, and the pack is one of {pack.contest}; "
             f"entries for it: {', '.join(list_entries(pack.contest))}"
         )
+    if as_written and entry == "best":
+        raise SchemaError("as_written is for the entry of a document, and no document is about best")
     folder = Path(out) if out is not None else pack.folder / (entry + ("-as-written" if as_written else ""))
     tasks = _list_tasks(pack, entry, as_written=as_written, rows=rows, seed=seed)
+    for each in tasks:
+        # What cannot be asked at one epsilon is refused before another is charged.
+        each.recipe.plan(each.table, epsilons=(each.epsilon,), delta=each.delta)
     check_parent(folder)
     if folder.exists():
         for name in _name_files(pack):
             check_file(folder / name, force=force)
     budget = (sum(each.epsilon for each in tasks), sum(each.delta for each in tasks))
     releases = []
-    folder.mkdir(exist_ok=True)
     for each in tasks:
         label = format_exact(each.run.epsilon)
         progress(f"epsilon {label}")
@@ -169,9 +203,11 @@ def run_entry(
         project = pack.make_project(
             each.table, epsilon=Fraction(epsilon), delta=Fraction(delta), ledger=kept.resolve()
         )
+        curator = Curator(project)
+        folder.mkdir(exist_ok=True)
         place = folder / f"epsilon-{label}"
         releases.append(
-            Curator(project).release(
+            curator.release(
                 each.recipe,
                 epsilon=each.epsilon,
                 delta=each.delta,
@@ -182,7 +218,7 @@ def run_entry(
         )
     progress("writing the submission")
     files = dict(zip(_name_files(pack), _format_files(pack, releases), strict=True))
-    files["writeup.md"] = _retitle(entry, pack, releases)
+    files["writeup.md"] = _join_writeups(entry, pack, releases)
     for name, content in files.items():
         write_file(folder / name, content, force=True)
     return Submission(
@@ -209,13 +245,15 @@ def _list_tasks(pack: Pack, entry: Entry, *, as_written: bool, rows: int | None,
     """What the entry asks at every epsilon of the pack."""
     if rows is not None and pack.contest != "match3":
         raise SchemaError(f"rows is for entries of match3; {pack.contest} fixes what is handed in")
+    if rows is not None and rows < 1:
+        raise SchemaError(f"rows must be at least 1, got {rows}")
     match pack.contest:
         case "sprint1":
             return [_plan_counts(pack, entry, run, as_written=as_written, seed=seed) for run in pack.runs]
         case "sprint3":
             return [_plan_trips(pack, entry, run, as_written=as_written, seed=seed) for run in pack.runs]
         case "match3":
-            return _plan_census(pack, entry, rows=rows or ROWS_1940, seed=seed)
+            return _plan_census(pack, entry, rows=ROWS_1940 if rows is None else rows, seed=seed)
 
 
 def _plan_counts(pack: Pack, entry: Entry, run: Run, *, as_written: bool, seed: int) -> _Task:
@@ -251,6 +289,11 @@ def _plan_trips(pack: Pack, entry: Entry, run: Run, *, as_written: bool, seed: i
 
     bounding: Bounding = "weight"
     outer = [[*_PLACE, *each] for each in _OUTER]
+    if not 0 < run.delta < 1:
+        raise SchemaError(
+            f"parameters.json: delta is {format_exact(run.delta)} at epsilon {format_exact(run.epsilon)}; "
+            "Gaussian noise needs one above 0 and below 1"
+        )
     if entry == "adaptive-granularity":
         large = run.epsilon > _LARGE_EPSILON
         bound = run.max_records if large else max(1, int(run.max_records * _CLIPPED))
@@ -403,16 +446,74 @@ def _format_rows(pack: Pack, table: pa.Table) -> pa.Table:
     return table
 
 
-def _retitle(entry: Entry, pack: Pack, releases: Sequence[Release]) -> bytes:
-    """The write-ups of all epsilons under the document's own headings."""
-    parts = []
-    for run, release in zip(pack.runs, releases, strict=True):
-        text = release.files["writeup.md"].decode()
-        for ours, theirs in _HEADINGS[entry].items():
-            text = text.replace(f"\n## {ours}\n", f"\n## {theirs}\n")
-        first, rest = text.split("\n", 1)
-        parts.append(f"{first}, epsilon {format_exact(run.epsilon)} of the pack\n{rest}")
-    return "\n".join(parts).encode()
+def _join_writeups(entry: Entry, pack: Pack, releases: Sequence[Release]) -> bytes:
+    """One write-up under the document's headings: what is the same at every epsilon is said once."""
+    labels = [f"Epsilon {format_exact(run.epsilon)}" for run in pack.runs]
+    texts = [_split_writeup(release.files["writeup.md"].decode()) for release in releases]
+    own = {name: text.format(**_name_facts(pack)) for name, text in _OWN.items()}
+    if entry == "adaptive-granularity":
+        own["example"] = _describe_example(labels, releases)
+    parts = [f"# {_TITLES[entry]}", *_join_sections(labels, [each[""] for each in texts])]
+    for theirs, ours in {**_HEADINGS[entry], "How to check": "How to check"}.items():
+        parts.append(f"## {theirs}")
+        parts += [own[ours]] if ours in own else _join_sections(labels, [each[ours] for each in texts])
+    return ("\n\n".join(parts) + "\n").encode()
+
+
+def _split_writeup(text: str) -> dict[str, list[str]]:
+    """The paragraphs of each section; those before the first heading, without the title, under no name.
+
+    Sentences about one epsilon alone become paragraphs of their own.
+    """
+    text = text.replace("`sfumato verify` on this folder", "`sfumato verify` on the folder of a release")
+    for start in (" In total:", " The charge is entry"):
+        text = text.replace(start, "\n\n" + start.strip())
+    sections: dict[str, list[str]] = {}
+    for section in text.split("\n## "):
+        heading, _, rest = section.partition("\n")
+        name = "" if heading.startswith("# ") else heading
+        sections[name] = [each for each in rest.strip().split("\n\n") if each]
+    return sections
+
+
+def _join_sections(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> list[str]:
+    """The paragraphs that all of `sections` have; where they differ, those of each behind its label."""
+    common = [each for each in sections[0] if all(each in section for section in sections)]
+    joined: list[str] = []
+    rests = [list(section) for section in sections]
+    for stop in (*common, None):
+        if not all(stop is None or stop in rest for rest in rests):
+            continue
+        for label, rest in zip(labels, rests, strict=True):
+            place = len(rest) if stop is None else rest.index(stop)
+            for number, each in enumerate(rest[:place]):
+                gap = "\n\n" if each[0] in "|-" else " "  # a table or a list
+                joined.append(f"**{label}.**{gap}{each}" if number == 0 else each)
+            del rest[: place + 1]
+        joined += [] if stop is None else [stop]
+    return joined
+
+
+def _name_facts(pack: Pack) -> dict[str, object]:
+    kinds = pack.columns["incident_type"].size if pack.contest == "sprint1" else 0
+    return {"records": pack.records, "unit": pack.unit, "kinds": kinds}
+
+
+def _describe_example(labels: Sequence[str], releases: Sequence[Release]) -> str:
+    """How the pair that is measured most often was asked about, at every epsilon."""
+    said, pair = [], {"pickup_community_area", "dropoff_community_area"}
+    for label, release in zip(labels, releases, strict=True):
+        measured: list[dict[str, Any]] = release.certificate["measurements"]
+        asked = next(each for each in measured if set(each["columns"]) == pair)
+        said.append(
+            f"{label}: the {asked['queries']['cells']:,} cells of {' x '.join(asked['columns'])} were asked "
+            f"about in {asked['queries']['rows']:,} queries."
+        )
+    return (
+        "Cells that single columns show to be large in both are queries of their own; all others are parts "
+        "of sums, by the one column and by the other, weighted so that no column of the query matrix has an "
+        "L2 norm above 1. " + " ".join(said)
+    )
 
 
 def _list_notes(
@@ -422,11 +523,11 @@ def _list_notes(
     epsilons = [format_exact(each.epsilon) for each in tasks]
     total = format_exact(sum((each.epsilon for each in tasks), Fraction(0)))
     notes = [
-        f"one ledger holds every epsilon: {' + '.join(epsilons)} = {total} for those in the records"
+        f"one ledger was charged for every epsilon: {' + '.join(epsilons)} = {total} together"
         if ledger == "one"
         else f"each epsilon has a ledger of its own; published together they cost {total}"
     ]
-    most = pack.runs[0].max_records
+    most = max(run.max_records for run in pack.runs)
     if entry == "syncity" and as_written:
         notes.append(f"noise as the document adds it protects a person {most} times less than it says")
     elif entry == "syncity":

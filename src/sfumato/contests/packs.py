@@ -139,8 +139,12 @@ def read_pack(
         _check_header(pack, each)
     if max_records is None:
         return pack
-    if pack.unit is None or max_records < 1:
-        raise SchemaError(f"max_records must be at least 1, and {pack.contest} must have several per person")
+    if pack.unit is None:
+        raise SchemaError(
+            f"max_records bounds the records of a person, and in {pack.contest} everybody has one"
+        )
+    if max_records < 1:
+        raise SchemaError(f"max_records must be at least 1, got {max_records}")
     return replace(pack, runs=tuple(replace(run, max_records=max_records) for run in pack.runs))
 
 
@@ -153,6 +157,9 @@ def _read_sprint(folder: Path, public: Path | None) -> Pack:
     parameters = read_parameters(folder / "parameters.json")
     if not parameters.runs:
         raise SchemaError("parameters.json lists no runs, the epsilons that are asked for")
+    epsilons = [run.epsilon for run in parameters.runs]
+    if len(set(epsilons)) < len(epsilons):
+        raise SchemaError("parameters.json lists an epsilon twice in its runs; a submission has each once")
     for contest, needed, read in (
         ("sprint1", COUNTED, _read_incidents),
         ("sprint3", _TRIPS, _read_trips),
@@ -216,13 +223,17 @@ def _read_census(folder: Path, specs: list[Path], public: Path | None) -> Pack:
     if not largest or min(largest.values()) < 0:
         raise SchemaError(f"{specs[0].name} lists no field, or one whose maxval is below 0")
     codes = read_codebook(folder / "codebook.cbk", fields=tuple(largest))
+    if not codes:
+        raise SchemaError(f"codebook.cbk lists the codes of no field that {specs[0].name} has")
     return Pack(
         contest="match3",
         folder=folder.resolve(),
         records=f"{name}.csv",
         unit=None,
         runs=tuple(Run(epsilon=epsilon, delta=Fraction(0), max_records=1) for epsilon in EPSILONS_1940),
-        columns={field: _describe_field(field, most, codes) for field, most in largest.items()},
+        columns={
+            field: _describe_field(field, most, codes, specs[0].name) for field, most in largest.items()
+        },
         header=tuple(largest),
         public=public,
     )
@@ -262,15 +273,17 @@ def read_codebook(path: Path, *, fields: tuple[str, ...]) -> dict[str, tuple[int
     return {name: tuple(sorted(codes)) for name, codes in found.items()}
 
 
-def _describe_field(name: str, most: int, codes: Mapping[str, tuple[int, ...]]) -> Column:
+def _describe_field(name: str, most: int, codes: Mapping[str, tuple[int, ...]], specs: str) -> Column:
     """A census field: bins by hand, the codes of the codebook with the largest, or 0 to the largest."""
     if name in BINS_BY_HAND:
         domain: Values | IntegerRange = Values(parse_ranges(BINS_BY_HAND[name]))
+        origin = "bins chosen by hand"
     elif name in codes:
         domain = Values(tuple(sorted({*codes[name], most})))
+        origin = f"codebook.cbk and {specs}"
     else:
-        domain = IntegerRange(0, most)
-    return Column(name=name, stored=(name,), domain=domain, outside="other")
+        domain, origin = IntegerRange(0, most), specs
+    return Column(name=name, stored=(name,), domain=domain, outside="other", origin=origin)
 
 
 def _read_header(folder: Path, columns: tuple[str, ...], *, first: tuple[str, ...] = ()) -> tuple[str, ...]:
