@@ -103,7 +103,7 @@ def change(pack, file, edit):
         (lambda pack: pack["schema"].pop("neighborhood"), "of sprint1, but its schema lacks neighborhood"),
         (lambda pack: pack["schema"].update(incident_type=[{"code": 1}] * 2), "value 1 is listed twice"),
         (lambda pack: pack["schema"]["incident_type"].append({"code": 99}), "one column per kind"),
-        (lambda pack: pack["schema"].update(incident_type=7), "a schema with a table or a list"),
+        (lambda pack: pack["schema"].update(incident_type=7), "a schema by column"),
         (lambda pack: pack.pop("schema"), "no 'schema'"),
         (lambda pack: pack.update(runs=[]), "lists no runs"),
         (lambda pack: pack["runs"][0].update(epsilon=2), "an epsilon twice"),

@@ -44,62 +44,44 @@ _CONTEST: Mapping[Entry, Contest] = {
     "gardn999": "match3",
 }
 
-# The title and the headings of each document, with the section of our write-up that says the same; texts of
-# `_OWN` where none does.
-_TITLES: Mapping[Entry, str] = {
-    "nmd": "Baseline NMD-Privatizer",
-    "syncity": "SynCity: Final Submission - Sprint 1",
-    "adaptive-granularity": "Adaptive Granularity Mechanism",
-    "gardn999": "gardn999, NistDp3: Write-up and Privacy Proof",
-    "best": "The best recipe of sfumato",
-}
-_OURS = ("Main idea", "Pre-processing", "Privatisation and proof", "Post-processing")
-_HEADINGS: Mapping[Entry, Mapping[str, str]] = {
-    "nmd": {
-        "Sample Privacy Write-up": "task",
-        "Main Idea": _OURS[0],
-        "Pre-processing": _OURS[1],
-        "Privatization and Privacy Proof": _OURS[2],
-        "Post-processing": _OURS[3],
-    },
-    "syncity": {
-        "1 Main Idea": _OURS[0],
-        "2 Pre-processing": _OURS[1],
-        "3 Privatization": _OURS[2],
-        "4 Post-processing": _OURS[3],
-        "References": "references",
-    },
-    "adaptive-granularity": {
-        "High Level Description": _OURS[0],
-        "Adaptive Granularity Example": "example",
-        "Detailed Description of the Algorithm": _OURS[1],
-        "Noise calibration and proof of privacy": _OURS[2],
-        "Post-processing": _OURS[3],
-        "Code Outline": "code",
-    },
-    "gardn999": {
-        "Introduction": _OURS[0],
-        "Pre-processing": _OURS[1],
-        "Privatization and Privacy Proof": _OURS[2],
-        "Post-processing": _OURS[3],
-    },
-    "best": {each: each for each in _OURS},
+# The title of each document and its headings; those that are not in `_OWN` have our sections, in their order.
+_OURS = ("Main idea", "Pre-processing", "Privatisation and proof", "Post-processing", "How to check")
+_PROOF = "Privatization and Privacy Proof"
+_HEADINGS: Mapping[Entry, tuple[str, ...]] = {
+    "nmd": (
+        *("Baseline NMD-Privatizer", "Sample Privacy Write-up", "Main Idea"),
+        *("Pre-processing", _PROOF, "Post-processing"),
+    ),
+    "syncity": (
+        *("SynCity: Final Submission - Sprint 1", "1 Main Idea", "2 Pre-processing"),
+        *("3 Privatization", "4 Post-processing", "References"),
+    ),
+    "adaptive-granularity": (
+        *("Adaptive Granularity Mechanism", "High Level Description", "Adaptive Granularity Example"),
+        *("Detailed Description of the Algorithm", "Noise calibration and proof of privacy"),
+        *("Post-processing", "Code Outline"),
+    ),
+    "gardn999": (
+        *("gardn999, NistDp3: Write-up and Privacy Proof", "Introduction"),
+        *("Pre-processing", _PROOF, "Post-processing"),
+    ),
+    "best": ("The best recipe of sfumato", *_OURS[:4]),
 }
 _OWN = {
-    "task": (
+    "Sample Privacy Write-up": (
         "**Title:** Baseline NMD-Privatizer, run by sfumato\n\n"
-        "**Data:** `{records}`, of which one individual ({unit}) has several records. Handed in are whole, "
-        "non-negative counts of {kinds} kinds of incident by neighbourhood and month."
+        "**Data:** records in which an individual has several. Handed in are whole, non-negative counts of "
+        "kinds of incident by neighbourhood and month."
     ),
-    "references": (
+    "References": (
         "Cynthia Dwork and Aaron Roth: The algorithmic foundations of differential privacy. Foundations and "
         "Trends in Theoretical Computer Science 9(3-4), 211-407, 2014."
     ),
-    "code": (
-        "The mechanism is the recipe `adaptive-grid`; its query matrices are made in "
-        "`recipes/granularity.py`, and the certificate states the sensitivity of each. Identifiers are dealt "
-        "by the recipe's option `identifiers`. Numbers are cut into bins, and taken out of them, by the "
-        "columns' description. `sfumato contest run adaptive-granularity` does all of it for every epsilon."
+    "Code Outline": (
+        "The mechanism is the recipe `adaptive-grid`, which makes the query matrices; the certificate states "
+        "the sensitivity of each. Identifiers are dealt by its option `identifiers`. Numbers are cut into "
+        "bins, and taken out of them, by the columns' description. "
+        "`sfumato contest run adaptive-granularity` does all of it for every epsilon."
     ),
 }
 
@@ -450,23 +432,25 @@ def _join_writeups(entry: Entry, pack: Pack, releases: Sequence[Release]) -> byt
     """One write-up under the document's headings: what is the same at every epsilon is said once."""
     labels = [f"Epsilon {format_exact(run.epsilon)}" for run in pack.runs]
     texts = [_split_writeup(release.files["writeup.md"].decode()) for release in releases]
-    own = {name: text.format(**_name_facts(pack)) for name, text in _OWN.items()}
+    own = dict(_OWN)
     if entry == "adaptive-granularity":
-        own["example"] = _describe_example(labels, releases)
-    parts = [f"# {_TITLES[entry]}", *_join_sections(labels, [each[""] for each in texts])]
-    for theirs, ours in {**_HEADINGS[entry], "How to check": "How to check"}.items():
-        parts.append(f"## {theirs}")
-        parts += [own[ours]] if ours in own else _join_sections(labels, [each[ours] for each in texts])
+        own["Adaptive Granularity Example"] = _describe_example(labels, releases)
+    title, *headings = _HEADINGS[entry]
+    parts, ours = [f"# {title}", *_join_sections(labels, [each[""] for each in texts])], iter(_OURS)
+    for heading in (*headings, _OURS[-1]):
+        parts.append(f"## {heading}")
+        if heading in own:
+            parts.append(own[heading])
+        else:
+            name = next(ours)
+            parts += _join_sections(labels, [each[name] for each in texts])
     return ("\n\n".join(parts) + "\n").encode()
 
 
 def _split_writeup(text: str) -> dict[str, list[str]]:
-    """The paragraphs of each section; those before the first heading, without the title, under no name.
-
-    Sentences about one epsilon alone become paragraphs of their own.
-    """
+    """The paragraphs of each section, those before the first under no name."""
     text = text.replace("`sfumato verify` on this folder", "`sfumato verify` on the folder of a release")
-    for start in (" In total:", " The charge is entry"):
+    for start in (" In total:", " The charge is entry"):  # sentences about one epsilon
         text = text.replace(start, "\n\n" + start.strip())
     sections: dict[str, list[str]] = {}
     for section in text.split("\n## "):
@@ -478,25 +462,20 @@ def _split_writeup(text: str) -> dict[str, list[str]]:
 
 def _join_sections(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> list[str]:
     """The paragraphs that all of `sections` have; where they differ, those of each behind its label."""
-    common = [each for each in sections[0] if all(each in section for section in sections)]
     joined: list[str] = []
     rests = [list(section) for section in sections]
-    for stop in (*common, None):
-        if not all(stop is None or stop in rest for rest in rests):
+    for stop in (*sections[0], None):
+        if stop is not None and not all(stop in rest for rest in rests):
             continue
         for label, rest in zip(labels, rests, strict=True):
             place = len(rest) if stop is None else rest.index(stop)
-            for number, each in enumerate(rest[:place]):
-                gap = "\n\n" if each[0] in "|-" else " "  # a table or a list
-                joined.append(f"**{label}.**{gap}{each}" if number == 0 else each)
+            if place:
+                # A table or a list needs an empty line before it.
+                joined.append(f"**{label}.**" + ("\n\n" if rest[0][0] in "|-" else " ") + rest[0])
+            joined += rest[1:place]
             del rest[: place + 1]
         joined += [] if stop is None else [stop]
     return joined
-
-
-def _name_facts(pack: Pack) -> dict[str, object]:
-    kinds = pack.columns["incident_type"].size if pack.contest == "sprint1" else 0
-    return {"records": pack.records, "unit": pack.unit, "kinds": kinds}
 
 
 def _describe_example(labels: Sequence[str], releases: Sequence[Release]) -> str:

@@ -50,17 +50,10 @@ def read_parameters(path: Path) -> Parameters:
         raise SchemaError(
             f"parameters file {path.name!r} cannot be read; check the name and the folder"
         ) from None
-    except ValueError as error:
-        raise SchemaError(f"parameters file {path.name!r} is not a contest parameter file: {error}") from None
-    except KeyError as error:
-        raise SchemaError(
-            f"parameters file {path.name!r} is not a contest parameter file: no {error}"
-        ) from None
-    except (TypeError, AttributeError, RecursionError):
-        raise SchemaError(
-            f"parameters file {path.name!r} is not a contest parameter file: "
-            "it needs a list of runs, and a schema with a table or a list for each column"
-        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        lacks = f"no {error}" if isinstance(error, KeyError) else "it needs runs, and a schema by column"
+        said = error if isinstance(error, ValueError) else lacks
+        raise SchemaError(f"parameters file {path.name!r} is not a contest parameter file: {said}") from None
     columns = {name: replace(column, origin=origin) for name, column in columns.items()}
     return Parameters(runs=runs, columns=columns, unit=unit)
 
