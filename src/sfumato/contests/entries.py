@@ -25,6 +25,7 @@ from sfumato.core.errors import SchemaError
 from sfumato.core.exact import format_exact, round_up
 from sfumato.core.facts.column import OTHER
 from sfumato.core.files import check_file, check_parent, write_file
+from sfumato.pages.render import render_text
 from sfumato.tables.contents import table_to_csv
 
 if TYPE_CHECKING:
@@ -44,45 +45,14 @@ _CONTEST: Mapping[Entry, Contest] = {
     "gardn999": "match3",
 }
 
-# The title of each document and its headings; those that are not in `_OWN` have our sections, in their order.
-_OURS = ("Main idea", "Pre-processing", "Privatisation and proof", "Post-processing", "How to check")
-_PROOF = "Privatization and Privacy Proof"
-_HEADINGS: Mapping[Entry, tuple[str, ...]] = {
-    "nmd": (
-        *("Baseline NMD-Privatizer", "Sample Privacy Write-up", "Main Idea"),
-        *("Pre-processing", _PROOF, "Post-processing"),
-    ),
-    "syncity": (
-        *("SynCity: Final Submission - Sprint 1", "1 Main Idea", "2 Pre-processing"),
-        *("3 Privatization", "4 Post-processing", "References"),
-    ),
-    "adaptive-granularity": (
-        *("Adaptive Granularity Mechanism", "High Level Description", "Adaptive Granularity Example"),
-        *("Detailed Description of the Algorithm", "Noise calibration and proof of privacy"),
-        *("Post-processing", "Code Outline"),
-    ),
-    "gardn999": (
-        *("gardn999, NistDp3: Write-up and Privacy Proof", "Introduction"),
-        *("Pre-processing", _PROOF, "Post-processing"),
-    ),
-    "best": ("The best recipe of sfumato", *_OURS[:4]),
-}
-_OWN = {
-    "Sample Privacy Write-up": (
-        "**Title:** Baseline NMD-Privatizer, run by sfumato\n\n"
-        "**Data:** records in which an individual has several. Handed in are whole, non-negative counts of "
-        "kinds of incident by neighbourhood and month."
-    ),
-    "References": (
-        "Cynthia Dwork and Aaron Roth: The algorithmic foundations of differential privacy. Foundations and "
-        "Trends in Theoretical Computer Science 9(3-4), 211-407, 2014."
-    ),
-    "Code Outline": (
-        "The mechanism is the recipe `adaptive-grid`, which makes the query matrices; the certificate states "
-        "the sensitivity of each. Identifiers are dealt by its option `identifiers`. Numbers are cut into "
-        "bins, and taken out of them, by the columns' description. "
-        "`sfumato contest run adaptive-granularity` does all of it for every epsilon."
-    ),
+# Sections of a release's write-up, as the templates of the documents' write-ups name them.
+_SECTIONS = {
+    "about": "",
+    "idea": "Main idea",
+    "preparation": "Pre-processing",
+    "proof": "Privatisation and proof",
+    "finish": "Post-processing",
+    "check": "How to check",
 }
 
 # Adaptive Granularity: what the seven outer marginals have beside area and shift, and the copied pair.
@@ -429,22 +399,11 @@ def _format_rows(pack: Pack, table: pa.Table) -> pa.Table:
 
 
 def _join_writeups(entry: Entry, pack: Pack, releases: Sequence[Release]) -> bytes:
-    """One write-up under the document's headings: what is the same at every epsilon is said once."""
+    """One write-up in the document's sections: what is the same at every epsilon is said once."""
     labels = [f"Epsilon {format_exact(run.epsilon)}" for run in pack.runs]
     texts = [_split_writeup(release.files["writeup.md"].decode()) for release in releases]
-    own = dict(_OWN)
-    if entry == "adaptive-granularity":
-        own["Adaptive Granularity Example"] = _describe_example(labels, releases)
-    title, *headings = _HEADINGS[entry]
-    parts, ours = [f"# {title}", *_join_sections(labels, [each[""] for each in texts])], iter(_OURS)
-    for heading in (*headings, _OURS[-1]):
-        parts.append(f"## {heading}")
-        if heading in own:
-            parts.append(own[heading])
-        else:
-            name = next(ours)
-            parts += _join_sections(labels, [each[name] for each in texts])
-    return ("\n\n".join(parts) + "\n").encode()
+    joined = {name: _join_section(labels, [each[ours] for each in texts]) for name, ours in _SECTIONS.items()}
+    return (render_text(f"contests/{entry}.txt", **joined) + "\n").encode()
 
 
 def _split_writeup(text: str) -> dict[str, list[str]]:
@@ -460,7 +419,7 @@ def _split_writeup(text: str) -> dict[str, list[str]]:
     return sections
 
 
-def _join_sections(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> list[str]:
+def _join_section(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> str:
     """The paragraphs that all of `sections` have; where they differ, those of each behind its label."""
     joined: list[str] = []
     rests = [list(section) for section in sections]
@@ -475,24 +434,7 @@ def _join_sections(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> 
             joined += rest[1:place]
             del rest[: place + 1]
         joined += [] if stop is None else [stop]
-    return joined
-
-
-def _describe_example(labels: Sequence[str], releases: Sequence[Release]) -> str:
-    """How the pair that is measured most often was asked about, at every epsilon."""
-    said, pair = [], {"pickup_community_area", "dropoff_community_area"}
-    for label, release in zip(labels, releases, strict=True):
-        measured: list[dict[str, Any]] = release.certificate["measurements"]
-        asked = next(each for each in measured if set(each["columns"]) == pair)
-        said.append(
-            f"{label}: the {asked['queries']['cells']:,} cells of {' x '.join(asked['columns'])} were asked "
-            f"about in {asked['queries']['rows']:,} queries."
-        )
-    return (
-        "Cells that single columns show to be large in both are queries of their own; all others are parts "
-        "of sums, by the one column and by the other, weighted so that no column of the query matrix has an "
-        "L2 norm above 1. " + " ".join(said)
-    )
+    return "\n\n".join(joined)
 
 
 def _list_notes(
