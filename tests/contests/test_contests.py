@@ -7,10 +7,10 @@ import pytest
 
 import sfumato as sf
 from helpers.cli import run_main
-from sfumato.contests import ENTRIES, make_pack, read_pack, run_entry, score_pack
+from sfumato.contests import make_pack, read_pack, run_entry, score_pack
 from sfumato.contests.entries import group_fields, list_entries
 from sfumato.contests.packs import read_codebook
-from sfumato.core.errors import BudgetExceeded, ReleaseError, SchemaError
+from sfumato.core.errors import ReleaseError, SchemaError
 
 SIZES = {"sprint1": 500, "sprint3": 60, "match3": 300}
 
@@ -60,32 +60,9 @@ def test_every_entry_runs_and_is_charged_what_it_says(folder, tmp_path):
     assert sum(each.epsilon is None for each in scores) == 2
 
 
-def test_an_entry_of_another_contest_is_named(folder):
-    pack = read_pack(folder)
-    for entry in set(ENTRIES) - set(list_entries(pack.contest)):
-        with pytest.raises(SchemaError, match="is an entry of"):
-            run_entry(pack, entry)
-    assert not list(folder.glob("*/ledger*"))
-
-
-def test_a_pack_without_a_file_is_refused_and_nothing_is_spent(folder, tmp_path):
-    for each in sorted(folder.iterdir()):
-        if each.is_file() and each.name != "public.csv":
-            lacking = copy_pack(folder, tmp_path / each.name)
-            (lacking / each.name).unlink()
-            kind = each.name.removeprefix("colorado") if each.name.endswith("json") else each.name
-            with pytest.raises(SchemaError, match=kind):
-                read_pack(lacking)
-
-
-def test_public_records_are_asked_for_where_the_document_needs_them(folder, tmp_path):
+def test_public_records_may_lie_elsewhere(folder, tmp_path):
     lacking = copy_pack(folder, tmp_path / "pack")
     (lacking / "public.csv").unlink()
-    pack = read_pack(lacking)
-    needs = {"sprint1": "syncity", "sprint3": "adaptive-granularity", "match3": "gardn999"}[pack.contest]
-    with pytest.raises(SchemaError, match="public records"):
-        run_entry(pack, needs)
-    assert not (lacking / needs).exists()
     assert read_pack(lacking, public=folder / "public.csv").public == folder / "public.csv"
     with pytest.raises(SchemaError, match="no file of public records"):
         read_pack(lacking, public=tmp_path / "gone.csv")
@@ -106,7 +83,6 @@ def change(pack, file, edit):
         (lambda pack: pack["schema"].update(incident_type=7), "a schema by column"),
         (lambda pack: pack.pop("schema"), "no 'schema'"),
         (lambda pack: pack.update(runs=[]), "lists no runs"),
-        (lambda pack: pack["runs"][0].update(epsilon=2), "an epsilon twice"),
         (lambda pack: pack["runs"][0].update(epsilon=-1), "epsilon must be above zero"),
         (lambda pack: pack["runs"][0].update(max_records_per_individual=0), "max_records must lie between 1"),
     ],
@@ -133,18 +109,7 @@ def test_what_an_entry_cannot_be_asked_is_refused_and_nothing_is_spent(folder, t
     else:
         with pytest.raises(SchemaError, match="at least 1, got 0"):
             read_pack(pack.folder, max_records=0)
-    if pack.contest == "sprint3":
-        change(pack.folder, "parameters.json", lambda each: each["runs"][1].update(delta=0))
-        with pytest.raises(SchemaError, match="delta is 0 at epsilon 10"):
-            run_entry(read_pack(pack.folder), "adaptive-granularity")
     assert not [each for each in pack.folder.iterdir() if each.is_dir()]
-
-
-def test_records_that_do_not_fit_the_parameters_are_refused(city):
-    records = (city / "incidents.csv").read_text()
-    (city / "incidents.csv").write_text(records.replace("incident_type", "kind", 1))
-    with pytest.raises(SchemaError, match=r"incidents.csv lacks the columns incident_type"):
-        read_pack(city)
 
 
 def test_one_ledger_or_one_each(city):
@@ -168,15 +133,6 @@ def test_a_second_run_is_refused_or_free(city):
     again = run_entry(pack, "nmd", force=True)
     assert all(release.repeated for release in again.releases)
     assert again.files["submission.csv"] == first.files["submission.csv"]
-
-
-def test_more_people_under_the_same_ledger_exceed_its_budget(city):
-    pack = read_pack(city)
-    run_entry(pack, "nmd")
-    records = (city / "incidents.csv").read_text()
-    (city / "incidents.csv").write_text(records + records.splitlines()[1] + "\n")
-    with pytest.raises(BudgetExceeded):
-        run_entry(read_pack(city), "nmd", force=True)
 
 
 def test_the_noise_as_written_is_charged_what_it_costs(city):
