@@ -45,15 +45,9 @@ _CONTEST: Mapping[Entry, Contest] = {
     "gardn999": "match3",
 }
 
-# Sections of a release's write-up, as the templates of the documents' write-ups name them.
-_SECTIONS = {
-    "about": "",
-    "idea": "Main idea",
-    "preparation": "Pre-processing",
-    "proof": "Privatisation and proof",
-    "finish": "Post-processing",
-    "check": "How to check",
-}
+# Sections of a release's write-up, and how the templates of the documents' write-ups name them.
+_OURS = ("", "Main idea", "Pre-processing", "Privatisation and proof", "Post-processing", "How to check")
+_SECTIONS = dict(zip(("about", "idea", "preparation", "proof", "finish", "check"), _OURS, strict=True))
 
 # Adaptive Granularity: what the seven outer marginals have beside area and shift, and the copied pair.
 _PLACE = ("pickup_community_area", "shift")
@@ -147,6 +141,7 @@ def run_entry(
             check_file(folder / name, force=force)
     budget = (sum(each.epsilon for each in tasks), sum(each.delta for each in tasks))
     releases = []
+    folder.mkdir(exist_ok=True)
     for each in tasks:
         label = format_exact(each.run.epsilon)
         progress(f"epsilon {label}")
@@ -155,11 +150,9 @@ def run_entry(
         project = pack.make_project(
             each.table, epsilon=Fraction(epsilon), delta=Fraction(delta), ledger=kept.resolve()
         )
-        curator = Curator(project)
-        folder.mkdir(exist_ok=True)
         place = folder / f"epsilon-{label}"
         releases.append(
-            curator.release(
+            Curator(project).release(
                 each.recipe,
                 epsilon=each.epsilon,
                 delta=each.delta,
@@ -242,10 +235,7 @@ def _plan_trips(pack: Pack, entry: Entry, run: Run, *, as_written: bool, seed: i
     bounding: Bounding = "weight"
     outer = [[*_PLACE, *each] for each in _OUTER]
     if not 0 < run.delta < 1:
-        raise SchemaError(
-            f"parameters.json: delta is {format_exact(run.delta)} at epsilon {format_exact(run.epsilon)}; "
-            "Gaussian noise needs one above 0 and below 1"
-        )
+        raise SchemaError("parameters.json: Gaussian noise needs a delta above 0 and below 1")
     if entry == "adaptive-granularity":
         large = run.epsilon > _LARGE_EPSILON
         bound = run.max_records if large else max(1, int(run.max_records * _CLIPPED))
@@ -411,12 +401,8 @@ def _split_writeup(text: str) -> dict[str, list[str]]:
     text = text.replace("`sfumato verify` on this folder", "`sfumato verify` on the folder of a release")
     for start in (" In total:", " The charge is entry"):  # sentences about one epsilon
         text = text.replace(start, "\n\n" + start.strip())
-    sections: dict[str, list[str]] = {}
-    for section in text.split("\n## "):
-        heading, _, rest = section.partition("\n")
-        name = "" if heading.startswith("# ") else heading
-        sections[name] = [each for each in rest.strip().split("\n\n") if each]
-    return sections
+    parts = [section.partition("\n") for section in text.split("\n## ")]
+    return {"" if name[:2] == "# " else name: rest.strip().split("\n\n") for name, _, rest in parts}
 
 
 def _join_section(labels: Sequence[str], sections: Sequence[Sequence[str]]) -> str:

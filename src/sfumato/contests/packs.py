@@ -139,12 +139,8 @@ def read_pack(
         _check_header(pack, each)
     if max_records is None:
         return pack
-    if pack.unit is None:
-        raise SchemaError(
-            f"max_records bounds the records of a person, and in {pack.contest} everybody has one"
-        )
-    if max_records < 1:
-        raise SchemaError(f"max_records must be at least 1, got {max_records}")
+    if pack.unit is None or max_records < 1:
+        raise SchemaError(f"max_records must be at least 1, and people of {pack.contest} must have several")
     return replace(pack, runs=tuple(replace(run, max_records=max_records) for run in pack.runs))
 
 
@@ -157,8 +153,7 @@ def _read_sprint(folder: Path, public: Path | None) -> Pack:
     parameters = read_parameters(folder / "parameters.json")
     if not parameters.runs:
         raise SchemaError("parameters.json lists no runs, the epsilons that are asked for")
-    epsilons = [run.epsilon for run in parameters.runs]
-    if len(set(epsilons)) < len(epsilons):
+    if len({run.epsilon for run in parameters.runs}) < len(parameters.runs):
         raise SchemaError("parameters.json lists an epsilon twice in its runs; a submission has each once")
     for contest, needed, read in (
         ("sprint1", COUNTED, _read_incidents),

@@ -63,12 +63,7 @@ def score_pack(
     """
     path = pack.folder / pack.records if truth is None else Path(truth)
     records = _read_csv(path)
-    lacks = [
-        stored
-        for each in pack.columns.values()
-        for stored in each.stored
-        if stored not in records.column_names
-    ]
+    lacks = {stored for each in pack.columns.values() for stored in each.stored} - {*records.column_names}
     if lacks or not records.num_rows:
         raise SchemaError(f"{path.name} has no records with the columns of this contest")
     found = sorted({each.parent for each in pack.folder.glob("*/submission*.csv")})

@@ -143,10 +143,7 @@ def _make_trips(people: int, seed: int) -> dict[str, bytes]:
         for epsilon in (1.0, 10.0)
     ]
     trips = _draw_trips(people, seed, turn=0)
-    header = [
-        "epsilon",
-        *(name for name in trips if not name.startswith("trip_day") and not name.startswith("trip_hour")),
-    ]
+    header = ["epsilon", *(name for name in trips if not name.startswith(("trip_day", "trip_hour")))]
     return {
         "parameters.json": _pack_json({"runs": runs, "schema": schema}),
         "submission_format.csv": _pack_lines([header]),
