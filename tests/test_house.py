@@ -103,9 +103,9 @@ def test_only_audits_give_a_curator_other_noise():
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
     "cycles between modules": 9,
-    "modules with a single importer": 80,
+    "modules with a single importer": 79,
     "class names in four modules or more": 0,
-    "rooms at the top": 24,
+    "rooms at the top": 23,
     "lines of source": 101_850,
     "lines of tests": 66_200,
 }
