@@ -105,7 +105,7 @@ class Truth:
         if text not in self.known:
             statement = self.desk.prepare(read_statement(f"DP-SELECT 1 {text}"), epsilon=None)
             plan = self.desk.plan(statement, self.desk.catalog(statement))
-            exact = self.desk.engine.aggregate(plan.query, self.desk._tables, progress=str).true_values
+            exact = self.desk.engine.aggregate(plan.query, self.desk.tables, progress=str).true_values
             self.known[text] = plan, read_question(plan), exact
         return self.known[text]
 

@@ -5,7 +5,7 @@ Part of the curator: what the door calls with the exact values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -102,27 +102,31 @@ def choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose)
     return np.stack(chosen)
 
 
-def measure_in_steps(
-    plan: QueryPlan, *, bind: Callable[..., QueryPlan], measure: Callable[[QueryPlan], NoisyAggregates]
-) -> NoisyAggregates:
-    """The noisy aggregates of a plan whose bounds are chosen first, each from noisy answers.
+def list_steps(
+    plan: QueryPlan, *, bind: Callable[..., QueryPlan] | None
+) -> Generator[QueryPlan, NoisyAggregates, NoisyAggregates]:
+    """Yields what a plan measures, is sent the noisy answer to each, and returns the answer to the plan.
 
-    `bind` gives the plan with bounds that are known, `measure` what is measured of it.
+    A number of records and bounds are measured first if they are to be chosen; `bind` gives the plan with
+    those that were.
 
     Privacy: adaptive composition. The costs of all steps are those of `plan`, which are charged, whatever is
     chosen; docs/proofs/sql.md.
     """
+    if not (plan.choices or plan.tally):
+        return (yield plan)
+    assert bind is not None
     bound, cap = plan, None
     bounds: tuple[tuple[int, int], ...] = ()
     if plan.tally is not None:
-        (counts,) = measure(plan.tally_plan).values
+        (counts,) = (yield plan.tally_plan).values
         cap = choose_records(counts, plan)
         bound = bind(cap=cap)
     if bound.choices:
-        pairs = zip(measure(bound.choice_plan).values, bound.choices, strict=True)
+        pairs = zip((yield bound.choice_plan).values, bound.choices, strict=True)
         bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
         bound = bind(chosen=read_bounds(plan, bounds), cap=cap)
-    return replace(measure(replace(bound, choices=(), tally=None)), bounds=bounds, cap=cap)
+    return replace((yield replace(bound, choices=(), tally=None)), bounds=bounds, cap=cap)
 
 
 def read_bounds(plan: QueryPlan, bounds: tuple[tuple[int, int], ...]) -> dict[str, tuple[Fraction, Fraction]]:

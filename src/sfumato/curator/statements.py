@@ -24,7 +24,7 @@ from sfumato.core.exact import digest
 from sfumato.core.facts.project import refuse_private_file
 from sfumato.core.facts.table import table_spec
 from sfumato.curator.draws import draw_noisy as _add_noise
-from sfumato.curator.draws import list_draws, measure_in_steps, read_bounds
+from sfumato.curator.draws import list_draws, list_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
@@ -474,29 +474,7 @@ class Desk:
         one that has choices.
         """
         question = self.question(plan)
-        held, entries = [plan], []
-
-        def under(entry: ChargeEntry) -> None:
-            # A question that was first asked in another order is stored, and drawn, in that order.
-            record = entry.description.get("question")
-            entries.append(entry)
-            if record is not None and question is not None:
-                held[0] = reorder_plan(plan, question, record)
-
-        def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
-            checked = check_query(plan.query, self._tables)
-            return charge.measure(
-                [(cost, None) for cost in list_costs(checked, *list_draws(plan))],
-                lambda: self.engine.aggregate(plan.query, self._tables, progress=progress),
-                lambda exact, noise: _add_noise(plan, exact, noise),
-            )
-
-        def measure_all(charge: Charged) -> NoisyAggregates:
-            if not (plan.choices or plan.tally):
-                return measure(charge, held[0])
-            assert bind is not None
-            return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
-
+        asked = _Asked(self, plan, question, bind, progress)
         bill = Bill(
             digest=self._digest(plan, question),
             purpose="statement",
@@ -509,7 +487,7 @@ class Desk:
             costs=plan.costs,
             version=lambda secret: self._version(plan, secret),
             packed=lambda: tuple(
-                path for name in plan.relation.tables for path in self.engine.packed(self._tables[name])
+                path for name in plan.relation.tables for path in self.engine.packed(self.tables[name])
             ),
             units=self._units(plan),
             asked_by=self.asked_by,
@@ -521,16 +499,17 @@ class Desk:
             ledger=self.open_ledger(bill, prepare),
             noise=self.noise,
             prepare=prepare,
-            measure=measure_all,
+            measure=asked.measure,
             pack=pack_noisy,
-            unpack=lambda stored: unpack_noisy(stored, held[0]),
+            unpack=lambda stored: unpack_noisy(stored, asked.plan),
             progress=progress,
             pace=self.pace,
-            under=under,
+            under=asked.meet,
         )
-        if held[0] is not plan:
-            noisy = reorder_noisy(noisy, held[0], plan)
-        return noisy, plan.epsilon if charged else Fraction(0), entries[0]
+        if asked.plan is not plan:
+            noisy = reorder_noisy(noisy, asked.plan, plan)
+        assert asked.entry is not None
+        return noisy, plan.epsilon if charged else Fraction(0), asked.entry
 
     def explain(self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None) -> Answer:
         """The answer to EXPLAIN; what cannot be asked is refused as it would be."""
@@ -547,11 +526,11 @@ class Desk:
 
     def _bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        derived = list_costs(self.engine.bind(plan.query, self._tables), *list_draws(plan))
+        derived = list_costs(self.engine.bind(plan.query, self.tables), *list_draws(plan))
         if not all(map(Allowance(plan.costs).pay, derived)):
             raise refuse("a plan that costs more than it says, which is a fault of sfumato; please report it")
         if plan.choices:
-            self.engine.bind(plan.choice_plan.query, self._tables)
+            self.engine.bind(plan.choice_plan.query, self.tables)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         if not self.report().entries:
@@ -588,13 +567,13 @@ class Desk:
 
     def _version(self, plan: QueryPlan, secret: bytes) -> str:
         names = sorted(set(plan.relation.tables))
-        return digest([self.engine.version(self._tables[name], secret=secret) for name in names])
+        return digest([self.engine.version(self.tables[name], secret=secret) for name in names])
 
     def catalog(self, statement: Statement) -> Catalog:
         """The tables of the project; of those that the statement names, also their stored columns."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         catalog: Catalog = {}
-        for name in self._tables:
+        for name in self.tables:
             used = name.lower() in named
             unused = Source(name=name, stored={}, table=self.project.tables.get(name))
             catalog[name] = self._source(name) if used else unused
@@ -611,5 +590,47 @@ class Desk:
         return Source(name=name, stored=self.engine.describe(public), labels=self.engine.list_labels(public))
 
     @property
-    def _tables(self) -> dict[str, Table | PublicTable]:
+    def tables(self) -> dict[str, Table | PublicTable]:
+        """All described tables, those of people and public ones."""
         return {**self.project.tables, **self.project.public}
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One statement under its charge: asks a step, is told the noisy answer, and asks the next."""
+
+    desk: Desk
+    plan: QueryPlan
+    question: Question | None
+    bind: Callable[..., QueryPlan] | None
+    progress: Callable[[str], None]
+    entry: ChargeEntry | None = None
+
+    def meet(self, entry: ChargeEntry) -> None:
+        """Notes the entry of the charge, and takes the order in which the question was first asked.
+
+        In that order it is stored, and drawn.
+        """
+        self.entry, record = entry, entry.description.get("question")
+        if record is not None and self.question is not None:
+            self.plan = reorder_plan(self.plan, self.question, record)
+
+    def measure(self, charge: Charged) -> NoisyAggregates:
+        """Returns what is measured under the charge, step by step."""
+        steps = list_steps(self.plan, bind=self.bind)
+        step = next(steps)
+        while True:
+            try:
+                step = steps.send(self._answer(charge, step))
+            except StopIteration as end:
+                found: NoisyAggregates = end.value
+                return found
+
+    def _answer(self, charge: Charged, step: QueryPlan) -> NoisyAggregates:
+        desk, query = self.desk, step.query
+        checked = check_query(query, desk.tables)
+        return charge.measure(
+            [(cost, None) for cost in list_costs(checked, *list_draws(step))],
+            lambda: desk.engine.aggregate(query, desk.tables, progress=self.progress),
+            lambda exact, noise: _add_noise(step, exact, noise),
+        )
