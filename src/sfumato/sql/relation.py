@@ -72,6 +72,11 @@ class Field:
     is_private: bool = False
     written: bool = False
 
+    @property
+    def is_borrowed(self) -> bool:
+        """Whether it is the individual of a table that only refers to it; another table has the column."""
+        return self.is_unit and self.origin is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -147,6 +152,8 @@ class Relation:
         ]
         if not found:
             raise refuse(f"no column {node.sql()[:80]!r}{hint_column(node, self.fields)}")
+        if len(found) > 1:
+            found = [each for each in found if not each[1].is_borrowed] or found[:1]
         if len(found) > 1:
             raise refuse(f"column {node.name!r} is in several tables; write table.{node.name}")
         return found[0]
@@ -339,7 +346,9 @@ def read_table(source: Source, alias: str) -> Relation:
             fields[key] = replace(fields[key], origin=(source.name.lower(), key), written=written)
         if unit.column is not None:
             name = unit.column.lower()
-            fields[name] = replace(fields[name], is_unit=True)
+            # Along a reference the individual is a column that no file has: it is of the other table.
+            own = source.table.reference is None
+            fields[name] = replace(fields[name], is_unit=True, origin=fields[name].origin if own else None)
         reference = source.table.reference
         if reference is not None:
             key = reference.column.lower()

@@ -1,7 +1,7 @@
 """IN (SELECT ...) and EXISTS in WHERE: each becomes a join that multiplies no row, and a condition about it.
 
-Of people's records only the individual's own may decide, so these are compared by the unit. A list from a
-public table may be compared with any column.
+Of people's records only the individual's own may decide, so these are compared by the unit, or along a
+reference, which leads to the same individual. A list from a public table may be compared with any column.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ COMMON_TYPES: dict[Kind, str] = {
 _LOOKED_FOR = "looked for"
 
 Resolve = Callable[[exp.Select], Relation]
+
+
+def is_reference(one: Field, other: Field) -> bool:
+    """Whether equal columns belong to one individual: a reference and its key, or equal references."""
+    if one.refers_to is not None and one.refers_to == other.refers_to:
+        return True
+    return any(
+        child.refers_to is not None and child.refers_to == parent.origin
+        for child, parent in ((one, other), (other, one))
+    )
 
 
 def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: str) -> Pair:
@@ -114,10 +124,13 @@ def _read_in(node: exp.In, relation: Relation, resolve: Resolve) -> _Side:
     (found,) = fields.values()
     if inner.unit is None:
         return _Side(relation=inner, pairs=((exp.column(found.name, quoted=True), column),))
-    if not (found.is_unit and relation.unit is not None and relation.field(column).is_unit):
+    outer = relation.field(column)
+    if relation.unit is not None and is_reference(found, outer):
+        return _Side(relation=inner, pairs=((exp.column(found.name, quoted=True), column),))
+    if not (found.is_unit and relation.unit is not None and outer.is_unit):
         raise refuse(
             "IN (SELECT ...) of people's records compares the unit with the unit (person IN (SELECT person "
-            "FROM ...)): otherwise other individuals' records would decide"
+            "FROM ...)), or a reference with its key: otherwise other individuals' records would decide"
         )
     return _Side(relation=inner)
 
@@ -137,16 +150,17 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     pairs: list[tuple[exp.Column, exp.Column]] = []
     units = False
     for part in list_conditions(where.this) if where is not None else []:
-        if all(_is_known(column, inner) for column in part.find_all(exp.Column)):
+        if all(_is_known(column, inner, relation) for column in part.find_all(exp.Column)):
             own.append(qualify_condition(part, inner, where="EXISTS"))
             continue
         pair = _read_pair(part, inner, relation)
         if relation.field(pair[1]).is_unit and inner.field(pair[0]).is_unit:
             units = True
-        elif inner.unit is not None:
-            raise refuse("EXISTS of people's records is tied to the outer rows by the unit alone")
+        elif inner.unit is not None and not is_reference(inner.field(pair[0]), relation.field(pair[1])):
+            raise refuse("EXISTS of people's records is tied to the outer rows by the unit or a reference")
         else:
             pairs.append(pair)
+            units = True
     if inner.unit is not None and not units:
         raise refuse(
             "EXISTS of people's records needs the unit of both (WHERE o.person = v.person): otherwise other "
@@ -159,18 +173,21 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     return _Side(relation=inner, pairs=tuple(pairs))
 
 
-def _is_known(column: exp.Column, relation: Relation) -> bool:
+def _is_known(column: exp.Column, relation: Relation, outer: Relation) -> bool:
+    """Whether the inner rows have a column; the individual that they refer to may be meant of the outer."""
     try:
-        relation.find(column)
+        field = relation.field(column)
     except UnsupportedQuery:
         return False
-    return True
+    name = column.name.lower()
+    named = [fields[name] for fields in outer.fields.values() if not column.table and name in fields]
+    return not field.is_borrowed or not any(not each.is_borrowed for each in named)
 
 
 def _read_pair(part: exp.Expr, inner: Relation, outer: Relation) -> tuple[exp.Column, exp.Column]:
     """A column of the inner rows and one of the outer rows that must be equal."""
     sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
-    sides.sort(key=lambda side: not (isinstance(side, exp.Column) and _is_known(side, inner)))
+    sides.sort(key=lambda side: not (isinstance(side, exp.Column) and _is_known(side, inner, outer)))
     if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
         raise refuse("EXISTS is tied to the outer rows by equalities of columns (o.person = v.person)")
     one, other = (
@@ -187,7 +204,7 @@ def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
     if isinstance(rows, Project | Individuals | Union):
         rows = Named(rows, _LOOKED_FOR)
     pairs = []
-    for key, column in side.pairs if inner.unit is None else ():
+    for key, column in side.pairs:
         listed = exp.column(key.name, table=_LOOKED_FOR, quoted=True) if rows is not inner.rows else key
         both = replace(
             relation, fields={**relation.fields, listed.table: {key.name.lower(): inner.field(key)}}

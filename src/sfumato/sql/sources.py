@@ -53,13 +53,10 @@ def resolve_sources(
         if query.args.get(name):
             instead = "; use HAVING, or a condition around the statement" if name == "qualify" else ""
             raise refuse(f"{name.upper()} is not answered{instead}")
-    relation = _resolve_item(from_.this, catalog, ctes)
-    for join in query.args.get("joins") or []:
-        relation = _join(relation, _resolve_item(join.this, catalog, ctes), join)
-    where = query.args.get("where")
+    relation, where = _join_all(query, catalog, ctes)
     if where is not None:
         relation, condition = keep_where(
-            where.this,
+            where,
             relation,
             resolve=lambda inner: _resolve_rows(inner, catalog, ctes),
             resolve_from=lambda inner: resolve_sources(
@@ -68,6 +65,105 @@ def resolve_sources(
         )
         relation = narrow_moments(condition, relation)
     return relation
+
+
+def _join_all(
+    query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]
+) -> tuple[Relation, exp.Expr | None]:
+    """The relation of FROM with all its joins, and what is left of WHERE.
+
+    A table after a comma is joined by the equalities of WHERE that tie it to those before, as if they were
+    written after ON; of several the first that is tied comes first.
+    """
+    relation = _resolve_item(query.args["from_"].this, catalog, ctes)
+    where = query.args.get("where")
+    waiting = [(join, _resolve_item(join.this, catalog, ctes)) for join in query.args.get("joins") or []]
+    commas = any(_is_comma(join) for join, _ in waiting)
+    parts = [] if where is None or not commas else list_conditions(_factor(where.this))
+    while waiting:
+        ties = [_find_ties(join, parts, relation, right) for join, right in waiting]
+        place = next((place for place, found in enumerate(ties) if found is not None), 0)
+        join, right = waiting.pop(place)
+        if _is_comma(join):
+            tied = ties[place] or []
+            parts = [part for part in parts if all(part is not each for each in tied)]
+            join = exp.Join(this=join.this, on=exp.and_(*tied) if tied else None)
+        elif own := _list_own(join, relation, right):
+            # What ON asks of the joined table alone chooses its rows before they are joined.
+            kept = exp.select("*").from_(join.this.copy()).where(*own)
+            right = _wrap(_resolve_rows(kept, catalog, ctes), join.this.alias_or_name.lower())
+            rest = [part for part in list_conditions(join.args["on"]) if part not in own]
+            join = join.copy()
+            join.set("on", exp.and_(*rest) if rest else None)
+        relation = _join(relation, right, join)
+    if commas:
+        return relation, exp.and_(*parts) if parts else None
+    return relation, None if where is None else where.this
+
+
+def _is_comma(join: exp.Join) -> bool:
+    return not any(join.args.get(name) for name in ("on", "using", "side", "kind", "method"))
+
+
+def _list_own(join: exp.Join, left: Relation, right: Relation) -> list[exp.Expr]:
+    """The conditions of ON that name columns of the joined table alone."""
+    on = join.args.get("on")
+    return [
+        part
+        for part in (list_conditions(on) if on is not None else [])
+        if {_find_side(column, left, right) for column in part.find_all(exp.Column)} == {"right"}
+    ]
+
+
+def _find_ties(
+    join: exp.Join, parts: list[exp.Expr], left: Relation, right: Relation
+) -> list[exp.Expr] | None:
+    """The equalities that tie a table to those before it; None if it has to wait for another one."""
+    if not _is_comma(join):
+        on = join.args.get("on")
+        named = {column.table.lower() for column in (on.find_all(exp.Column) if on is not None else ())}
+        return [] if named <= {"", *left.fields, *right.fields} else None
+    ties: list[exp.Expr] = []
+    for part in parts:
+        sides = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
+        if {_find_side(side.unnest(), left, right) for side in sides} == {"left", "right"}:
+            ties.append(part)
+    return ties or None
+
+
+def _find_side(node: exp.Expr, left: Relation, right: Relation) -> str:
+    """Of which side of a join a column is; the empty text if of none, or nobody can tell."""
+    if not isinstance(node, exp.Column):
+        return ""
+    name, alias = node.name.lower(), node.table.lower()
+    sides = {
+        side: [fields[name] for key, fields in each.fields.items() if name in fields and alias in ("", key)]
+        for side, each in (("left", left), ("right", right))
+    }
+    found = [side for side, fields in sides.items() if fields]
+    if len(found) > 1:
+        found = [side for side in found if not all(each.is_borrowed for each in sides[side])]
+    return found[0] if len(found) == 1 else ""
+
+
+def _factor(condition: exp.Expr) -> exp.Expr:
+    """A condition in which what all parts of an OR demand stands before it: (a AND b) OR (a AND c)."""
+    factored = []
+    for part in list_conditions(condition):
+        branches = [list_conditions(each) for each in part.flatten()] if isinstance(part, exp.Or) else []
+        common = [
+            each
+            for each in (branches[0] if branches else [])
+            if all(any(each == other for other in branch) for branch in branches[1:])
+        ]
+        if not common:
+            factored.append(part)
+            continue
+        factored += common
+        rests = [[each for each in branch if each not in common] for branch in branches]
+        if all(rests):
+            factored.append(exp.paren(exp.or_(*(exp.and_(*rest) for rest in rests))))
+    return exp.and_(*factored)
 
 
 def prune_columns(relation: Relation, trees: list[exp.Expr]) -> Relation:

@@ -76,7 +76,8 @@ class Join:
 class Among:
     """All rows, each with whether there are `others` that match it, as FOUND of `alias` (claim 8).
 
-    Of people's records only those of the individual of the row itself are looked at; public ones by `pairs`.
+    Of people's records only those of the individual of the row itself are looked at, of these those that
+    match by `pairs`; public ones by `pairs` alone.
     """
 
     rows: Rows
@@ -375,7 +376,7 @@ def _join(node: Join, left: Shape, right: Shape) -> Shape:
 def _look_among(node: Among, rows: Shape, others: Shape) -> Shape:
     if others.unit is None and not node.pairs:
         raise refuse("rows are looked for among public ones by equalities of columns")
-    if others.unit is not None and (rows.unit is None or node.pairs):
+    if others.unit is not None and rows.unit is None:
         raise refuse("among people's records only those of the row's own individual are looked at")
     if others.unit is not None and rows.unit is not None:
         _match_units(rows.unit, others.unit)

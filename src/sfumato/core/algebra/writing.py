@@ -114,29 +114,29 @@ class Writer:
 
     def _look_among(self, node: Among, *, whole: bool) -> exp.Select:
         others, alias = self._shape(node.others), node.alias
-        found = exp.alias_(exp.true(), FOUND, quoted=True)
-        source: exp.Select
-        if others.unit is not None:
-            # Each of the rows meets the one row of its individual at most: nothing is multiplied.
-            unit = exp.alias_(self._unit(others.alias), UNIT, quoted=True)
-            looked = whole or not has_joins(node.others)
-            source = self.select(node.others, whole=looked).select(unit, found).group_by("1")
-            on = self._same_individual(self._shape(node.rows).alias, alias)
-        else:
-            kinds = [exp.DataType.build(pair.kind) for pair in node.pairs]
-            values = [
-                exp.alias_(exp.TryCast(this=pair.other.copy(), to=kind), f"value {place}", quoted=True)
-                for place, (pair, kind) in enumerate(zip(node.pairs, kinds, strict=True))
-            ]
-            source = self.select(node.others).select(*values, found).distinct()
-            on = exp.and_(
-                *(
-                    self._match(Pair(pair.one, _column(f"value {place}", alias), pair.kind))
-                    for place, pair in enumerate(node.pairs)
-                )
+        values = [
+            exp.alias_(
+                exp.TryCast(this=pair.other.copy(), to=exp.DataType.build(pair.kind)),
+                f"value {place}",
+                quoted=True,
             )
+            for place, pair in enumerate(node.pairs)
+        ]
+        on = [
+            self._match(Pair(pair.one, _column(f"value {place}", alias), pair.kind))
+            for place, pair in enumerate(node.pairs)
+        ]
+        if others.unit is not None:
+            values.append(exp.alias_(self._unit(others.alias), UNIT, quoted=True))
+            on.append(self._same_individual(self._shape(node.rows).alias, alias))
+            whole_others = whole or not has_joins(node.others)
+        else:
+            whole_others = False
+        # What is found is listed once, so that each row meets one of it at most: nothing is multiplied.
+        found = exp.alias_(exp.true(), FOUND, quoted=True)
+        source = self.select(node.others, whole=whole_others).select(*values, found).distinct()
         inner = exp.Subquery(this=source, alias=exp.TableAlias(this=quote(alias)))
-        return self.select(node.rows, whole=whole).join(inner, on=on, join_type="LEFT")
+        return self.select(node.rows, whole=whole).join(inner, on=exp.and_(*on), join_type="LEFT")
 
     def _group(self, node: Individuals, *, whole: bool) -> exp.Select:
         whole = whole or (node.alone and not has_joins(node.rows))
