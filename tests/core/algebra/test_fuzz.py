@@ -299,4 +299,4 @@ def test_whoever_plans_a_query_it_is_refused_or_moves_by_its_sensitivity(tmp_pat
 def test_rows_that_are_not_bounded_are_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(aggregates, "_bound_rows", lambda connection, checked: "SELECT * FROM _sf_encoded")
     monkeypatch.setattr(aggregates, "_rank", lambda numbers: np.zeros(numbers.size, np.int64))
-    assert run(tmp_path, "add-remove", count=60)[1]
+    assert run(tmp_path, "add-remove", count=130)[1]
