@@ -106,7 +106,7 @@ CEILINGS = {
     "modules with a single importer": 79,
     "class names in four modules or more": 0,
     "rooms at the top": 23,
-    "lines of source": 101_900,
+    "lines of source": 101_995,
     "lines of tests": 66_200,
 }
 
