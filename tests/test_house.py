@@ -106,8 +106,8 @@ CEILINGS = {
     "modules with a single importer": 79,
     "class names in four modules or more": 0,
     "rooms at the top": 23,
-    "lines of source": 101_995,
-    "lines of tests": 66_200,
+    "lines of source": 102_200,
+    "lines of tests": 66_600,
 }
 
 
