@@ -1,7 +1,11 @@
 """What was paid for is not paid for again: the same question, what follows from it, and what adds to it."""
 
+import os
+import subprocess
+import sys
 from dataclasses import fields, replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -236,8 +240,14 @@ def test_a_plan_that_grows_is_looked_at():
     """A new field of a plan may change what is asked; whoever adds one decides here what it means."""
     known = {*question._FINISHING, *question._ASKED}
     assert {each.name for each in fields(QueryPlan)} == known
-    rows = {"tables", "private", "joined", "multiplied", "individuals"}
-    assert {each.name for each in fields(Relation)} == {*question._DESCRIBED, *rows}
+    assert {each.name for each in fields(Relation)} == {
+        "rows",
+        "fields",
+        "described",
+        "shape",
+        "unit",
+        "chosen",
+    }
     assert {each.name for each in fields(Key)} == {"node", "tree", "labels", "type"}
     plain = {
         "statistic",
@@ -365,7 +375,7 @@ def test_the_index_of_stored_answers_leaves_none_out_that_helps(tmp_path, monkey
             self._update(entries)
         return [each for kept in self._charges[short(question.source)].values() for each in kept.all]
 
-    monkeypatch.setattr(statements, "derive_answer", derive)
+    monkeypatch.setattr(reuse, "derive_answer", derive)
     for each in SHAPES:
         curator.sql(f"EXPLAIN DP-SELECT 2 {each}")
     found, linked[:] = list(linked), []
@@ -388,3 +398,29 @@ def test_a_new_statement_looks_at_no_answer_that_cannot_help(curator, monkeypatc
     assert looked == []
     assert curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t WHERE clinic = 'N' AND fee > 3").spent == 0
     assert len(looked) == 1
+
+
+LOADED = """
+import sys
+
+import sfumato as sf
+
+sf.open(sys.argv[1]).sql("DP-SELECT 0.5 clinic, COUNT(*) FROM t GROUP BY clinic")
+print(*(name for name in sys.modules if name.partition(".")[0] == "sfumato"))
+"""
+
+
+def test_a_first_statement_loads_nothing_of_reuse_workloads_recipes_and_releases(tmp_path):
+    project = write_project(tmp_path, COLUMNS, rows=make_rows(60), **FACTS)
+    run = [sys.executable, "-c", LOADED, str(project)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(sf.__file__).parents[1])}
+    found = subprocess.run(run, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    rest = (
+        "sfumato.inference",
+        "sfumato.recipes",
+        "sfumato.release",
+        "sfumato.sql.reuse",
+        "sfumato.sql.workload",
+    )
+    assert [name for name in found if name.startswith(rest)] == []
+    assert len(found) <= 100

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from sfumato.core.errors import (
 from sfumato.core.exact import Withheld, format_short
 from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
 from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
-from sfumato.core.questions.gradients import Gradients
 from sfumato.core.questions.measurement import (
     Answer,
     Ask,
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.noise.samplers import NoiseSource
     from sfumato.core.questions.choices import AnyQuestion, Candidate
+    from sfumato.core.questions.gradients import Gradients
 
     Counted = dict[tuple[Part | None, AnyQuestion], TrueCounts]
 
@@ -197,8 +197,8 @@ class Records(Withheld):
         for ask in asks:
             if not isinstance(ask, Request):
                 answers.append(self._choose(ask, true_counts, noise))
-            elif isinstance(ask.counted, Gradients):
-                answers.append(self._sample(ask, ask.counted, noise))
+            elif ask.counted.tally == "gradients":
+                answers.append(self._sample(ask, cast("Gradients", ask.counted), noise))
             else:
                 exact = true_counts[find_part(ask), _list_questions(ask)[0]]
                 noisy = add_noise(self.table, ask, exact, noise)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -20,8 +22,6 @@ from sfumato.core.facts.table import PrivacyUnit, Table, find_place
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
-from sfumato.curator.check import Check
-from sfumato.pages.progress import show_stages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sfumato.core.facts.part import Window
     from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.curator.check import Check
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.statements import Desk
@@ -149,6 +150,7 @@ class Curator:
 
         `epsilon`, `delta` and `through` are those of `release`.
         """
+        from sfumato.curator.check import Check
         from sfumato.curator.series import find_series
 
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
@@ -197,7 +199,7 @@ class Curator:
 
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
-        with show_stages(progress) as stage:
+        with _show_stages(progress) as stage:
             release = self._release(
                 plan, bill, out=None if out is None else Path(out), force=force, progress=stage
             )
@@ -233,7 +235,7 @@ class Curator:
         (docs/proofs/ledger.md).
         """
         plan = self._begun(Path(out))
-        with show_stages(progress) as stage:
+        with _show_stages(progress) as stage:
             return self._release(
                 plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=stage
             )
@@ -284,7 +286,7 @@ class Curator:
             intervals=intervals,
         )
         price = None if epsilon is None else parse_positive(epsilon, name="epsilon")
-        with show_stages(progress) as stage:
+        with _show_stages(progress) as stage:
             return desk.answer(text, epsilon=price, parameters=parameters, progress=stage)
 
     def sql_workload(
@@ -602,6 +604,15 @@ class Curator:
                 refuse_first(bill, self._budget, name=self.ledger_name)
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
+
+
+def _show_stages(given: Callable[[str], None] | None) -> AbstractContextManager[Callable[[str], None]]:
+    """Lend the function that is called with each stage: the `given` one, a notebook's, or one for nobody."""
+    if given is None and "IPython" in sys.modules:
+        from sfumato.pages.progress import show_stages
+
+        return show_stages()
+    return nullcontext(given or (lambda _: None))
 
 
 def _name_recipe(recipe: Recipe) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.exact import format_exact
+from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
+from sfumato.curator.notes import list_notes
 
 if TYPE_CHECKING:
     from sfumato.core.cost.budget import Amount
@@ -37,8 +39,6 @@ class Check:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth a look before it is paid, by public facts."""
-        from sfumato.curator.notes import list_notes
-
         return list_notes(self.plan)
 
     def __repr__(self) -> str:
@@ -71,9 +71,6 @@ class Check:
 
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
-        # Here, since statements have no use for it.
-        from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
-
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
         planned = [(each, ask_cost(table, each), request_grid(table, each)) for each in plan.requests]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}

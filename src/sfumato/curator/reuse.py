@@ -28,7 +28,6 @@ from sfumato.sql.finish import (
 )
 from sfumato.sql.plan import describe_scales
 from sfumato.sql.question import Question, can_reuse, digest_question, read_question, short, spell
-from sfumato.sql.reuse import Derived, Earlier
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.curator.released import Released
     from sfumato.sql.plan import NoisyAggregates, QueryPlan
+    from sfumato.sql.reuse import Derived, Earlier
     from sfumato.sql.statement import Statement
 
 _MOST_CANDIDATES = 200
@@ -256,7 +256,8 @@ def _plan_again(
 
 
 def load_earlier(entry: ChargeEntry, plan: QueryPlan, question: Question, ledger: Ledger) -> Earlier:
-    """An earlier answer whose noisy values are read when they are needed."""
+    """Return an earlier answer whose noisy values are read when they are needed."""
+    from sfumato.sql.reuse import Earlier
 
     @cache
     def load() -> NoisyAggregates:

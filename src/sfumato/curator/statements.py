@@ -25,10 +25,7 @@ from sfumato.core.facts.project import refuse_private_file
 from sfumato.core.facts.table import table_spec
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import list_draws, list_steps, read_bounds
-from sfumato.curator.explain import explain_facts, explain_plans
-from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
-from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
@@ -37,22 +34,13 @@ from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, no
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
 from sfumato.sql.planner import plan_public, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
-from sfumato.sql.question import (
-    Question,
-    digest_question,
-    reorder_plan,
-)
+from sfumato.sql.question import Question, digest_question, reorder_plan
 from sfumato.sql.relation import Source
-from sfumato.sql.reuse import (
-    Derived,
-    Earlier,
-    derive_answer,
-    reorder_noisy,
-)
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
-from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type, stands_for
 from sfumato.sql.statement import price_statement, read_statement
 
+# What earlier answers and releases tell, EXPLAIN, WITHIN and descriptions are imported where they are needed:
+# most statements need none of them, and a process begins with a third less to load.
 if TYPE_CHECKING:
     from sfumato.core.cost.budget import Budget
     from sfumato.core.facts.project import Project
@@ -61,9 +49,12 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.curator.released import Released
     from sfumato.servers.project import Engine
     from sfumato.sql.listing import Listing
     from sfumato.sql.relation import Catalog
+    from sfumato.sql.reuse import Derived, Earlier
+    from sfumato.sql.settle import Description
     from sfumato.sql.statement import Statement
 
     # How many entries the ledger had, and which answers of them may help.
@@ -111,6 +102,8 @@ class Desk:
         """
         listing = read_listing(text)
         if listing is not None:
+            from sfumato.curator.explain import explain_facts
+
             return explain_facts() if listing.explain else Answer(table=self._list(listing), public=True)
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
@@ -131,6 +124,9 @@ class Desk:
 
         `types` are what is known of the types of `$1`, `$2`, ...; the rest is found out.
         """
+        from sfumato.curator.explain import explain_facts
+        from sfumato.sql.settle import Description, kinds_of_parameters, parameter_type, stands_for
+
         listing = read_listing(text)
         if listing is not None:
             table = explain_facts().table if listing.explain else self._list(listing)
@@ -197,6 +193,8 @@ class Desk:
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
+            from sfumato.curator.within import FIRST_TRY
+
             statement = replace(statement, within=None, epsilon=FIRST_TRY)
         return rehearse_query(self.plan(statement, catalog))
 
@@ -218,6 +216,8 @@ class Desk:
         catalog = self.catalog(statement)
         free = self._answer_free(statement, catalog)
         if free is not None and statement.explain:
+            from sfumato.curator.explain import explain_facts
+
             return explain_facts()
         if free is not None:
             return Answer(table=free, public=True)
@@ -228,6 +228,8 @@ class Desk:
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
+            from sfumato.curator.within import answer_within
+
             return answer_within(self, statement, statement.within, catalog, progress=progress)
         plan = self.plan(statement, catalog)
         if statement.explain:
@@ -302,7 +304,11 @@ class Desk:
     ) -> Derived | None:
         """The answer that follows from what is `known`; with `fresh`, what was just measured, of both."""
         question = self.question(plan)
-        return None if question is None else derive_answer(plan, question, known[1], fresh=fresh)
+        if question is None or not known[1]:
+            return None
+        from sfumato.sql.reuse import derive_answer
+
+        return derive_answer(plan, question, known[1], fresh=fresh)
 
     def _know(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> _Known:
         """What the ledger has that may help with `plan`, of what was answered `before` an entry."""
@@ -317,10 +323,11 @@ class Desk:
             planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
                 known.append(load_earlier(charge.entry, *planned, ledger))
-        names = name_columns_asked(plan)
         for released in self._releases(plan, entries, before=before):
-            if names is not None:
-                known += released.list_measured(names)
+            from sfumato.curator.released import name_columns_asked
+
+            names = name_columns_asked(plan)
+            known += [] if names is None else released.list_measured(names)
         return len(entries), known
 
     def _releases(
@@ -332,24 +339,33 @@ class Desk:
         if not entries or table is None:
             return []
         ledger = self.open_ledger()
+
+        def open_released(entry: ChargeEntry) -> Released | None:
+            from sfumato.curator.released import open_released
+
+            return open_released(
+                entry,
+                project=self.project,
+                ledger=ledger,
+                make=lambda statement: self._plan_again(statement, self.catalog(statement)),
+                tables=self.described(plan),
+            )
+
         return self.stored.find_released(
             entries,
             table.name,
             version=self.engine.version(table, secret=ledger.secret),
             before=before,
-            open_released=partial(
-                open_released,
-                project=self.project,
-                ledger=ledger,
-                make=lambda statement: self._plan_again(statement, self.catalog(statement)),
-                tables=self.described(plan),
-            ),
+            open_released=open_released,
         )
 
     def _ask_releases(
         self, plan: QueryPlan, statement: Statement, *, progress: Callable[[str], None]
     ) -> Answer | None:
         """What recipes measured as they went, or what their models expect; None if they know nothing."""
+        from sfumato.curator.released import name_columns_asked
+        from sfumato.sql.reuse import derive_answer
+
         names, question = name_columns_asked(plan), self.question(plan)
         if names is None or question is None:
             return None
@@ -507,12 +523,16 @@ class Desk:
             under=asked.meet,
         )
         if asked.plan is not plan:
+            from sfumato.sql.reuse import reorder_noisy
+
             noisy = reorder_noisy(noisy, asked.plan, plan)
         assert asked.entry is not None
         return noisy, plan.epsilon if charged else Fraction(0), asked.entry
 
     def explain(self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None) -> Answer:
         """The answer to EXPLAIN; what cannot be asked is refused as it would be."""
+        from sfumato.curator.explain import explain_plans
+
         for plan in plans:
             self._bind(plan)
         return explain_plans(
@@ -612,7 +632,7 @@ class _Asked:
         In that order it is stored, and drawn.
         """
         self.entry, record = entry, entry.description.get("question")
-        if record is not None and self.question is not None:
+        if record is not None and self.question is not None and record != self.question.to_record():
             self.plan = reorder_plan(self.plan, self.question, record)
 
     def measure(self, charge: Charged) -> NoisyAggregates:

@@ -169,12 +169,13 @@ class ProjectEngine:
         Privacy: docs/proofs/engines.md; individuals over their bound are bounded here, as for files.
         """
         from sfumato.core.engine.aggregates import count_aggregates, names_in, open_sealed
-        from sfumato.servers.push.plan import add_aggregates
 
         checked = self.here.find_bound(query, tables)
         server, table, pushed = self._push(checked)
         if server is None or table is None or pushed is None:
             return self.here.aggregate_checked(checked, progress=progress)
+        from sfumato.servers.push.plan import add_aggregates
+
         names = names_in(checked)
         if table.unit.private_records:
             table = cap_records(table, checked.unit.max_records)  # what was chosen for the statement

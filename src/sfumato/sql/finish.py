@@ -23,13 +23,11 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import read_parquet, to_arrow
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
-from sfumato.inference.total import note_total
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.evaluate import Evaluator
-from sfumato.sql.expected import PAIRED, ExpectedError
+from sfumato.sql.expected import PAIRED, ExpectedError, note_total
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, find_mode, find_quantiles, half_width, name_columns
-from sfumato.tables.read import to_polars
 
 _MOST_GROUPS = 2**24
 _CHOSEN = "chosen "
@@ -89,6 +87,8 @@ class Answer:
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
         """The answer as a polars frame; polars must be installed."""
+        from sfumato.tables.read import to_polars
+
         return to_polars(self.table)
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.algebra.measures import CELLS
-from sfumato.inference.models.cumulative import choose_widths, estimate_cumulative, find_cell
 
 if TYPE_CHECKING:
     from sfumato.sql.plan import Noise
@@ -25,6 +24,8 @@ _EDGE = 1e-9
 @cache
 def list_levels() -> tuple[int, ...]:
     """The widths of the intervals of every level, in steps: those of the least error with Laplace noise."""
+    from sfumato.inference.models.cumulative import choose_widths
+
     return choose_widths(CELLS, deviation=float)[0]
 
 
@@ -46,6 +47,8 @@ def read_quantiles(
     sizes = [-(-CELLS // width) for width in widths]
     levels = np.split(noisy_counts.T.astype(float), np.cumsum(sizes)[:-1], axis=1)
     variances = [noise.deviation**2] * len(widths)
+    from sfumato.inference.models.cumulative import estimate_cumulative, find_cell
+
     found = estimate_cumulative(levels, widths, variances, reach=noise.shape.reach)
     low, high = float(measure.low), float(measure.high)
     quantiles = []

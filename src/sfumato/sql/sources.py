@@ -38,7 +38,6 @@ from sfumato.sql.relation import (
     read_table,
     relate,
 )
-from sfumato.sql.semijoins import COMMON_TYPES, keep_where, match_columns
 
 
 def resolve_sources(
@@ -55,6 +54,8 @@ def resolve_sources(
             raise refuse(f"{name.upper()} is not answered{instead}")
     relation, where = _join_all(query, catalog, ctes)
     if where is not None:
+        from sfumato.sql.semijoins import keep_where
+
         relation, condition = keep_where(
             where,
             relation,
@@ -348,6 +349,8 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
             "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
             f"key{_hint_match(left, right)}: otherwise a row would belong to two individuals"
         )
+    from sfumato.sql.semijoins import match_columns
+
     matches = tuple(match_columns(one, other, joined, where="ON") for one, other in pairs)
     assert isinstance(right.rows, Scan | Named)
     rows = Join(left.beside, right.rows, matches, outer=side == "LEFT")
@@ -471,6 +474,8 @@ def _facts(field: Field) -> tuple[object, ...]:
 
 def _select(part: Relation, own: list[Field], fields: list[Field]) -> Project:
     """The rows of one part, with its columns as they are called and converted in the whole."""
+    from sfumato.sql.semijoins import COMMON_TYPES
+
     items: list[Item] = []
     for mine, field in zip(own, fields, strict=True):
         value: exp.Expr = exp.column(mine.name, table=_PART, quoted=True)

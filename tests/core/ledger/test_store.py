@@ -3,7 +3,6 @@
 import os
 import shutil
 import sqlite3
-import threading
 from contextlib import closing
 from fractions import Fraction
 
@@ -84,25 +83,6 @@ def test_a_statement_opens_the_ledger_once_and_the_next_one_not_at_all(tmp_path,
     assert len(opened) == 1
     curator.sql("DP-SELECT 1 SUM(a) FROM t")
     assert len(opened) == 1
-
-
-def test_threads_have_connections_of_their_own_and_one_is_kept(tmp_path, opened):
-    ledger, together = Ledger(tmp_path / "l", Budget(10)), threading.Barrier(2)
-    opened.clear()
-
-    def read():
-        with FileStore(ledger.path).open(timeout=1, write=False) as session:
-            together.wait(timeout=30)
-            session.read_secret()
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for each in readers:
-        each.start()
-    for each in readers:
-        each.join()
-    charge(ledger)
-    assert len(opened) == 1
-    assert len(list((tmp_path).iterdir())) == 2  # the ledger and its key; nothing else is left beside it
 
 
 def test_a_file_that_is_replaced_is_opened_anew(tmp_path):

@@ -25,11 +25,11 @@ from sfumato.core.engine.counts import (
     render,
 )
 from sfumato.core.engine.encode import quote_name
-from sfumato.core.engine.residuals import BoundedCodes
 from sfumato.core.engine.sealed import register_columns
 from sfumato.core.facts.table import UNIT, code_name
 
 if TYPE_CHECKING:
+    from sfumato.core.engine.residuals import BoundedCodes
     from sfumato.core.engine.sealed import Sealed
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.counts import IndividualCounts
@@ -115,7 +115,9 @@ def join_codes(table: Table, columns: tuple[str, ...], read: list[_Read]) -> Bou
     if table.bounding == "weight":
         whole = [np.full(rows, table.grid, np.int64) if given is None else given for _, given, rows in read]
         weights = np.concatenate([np.empty(0, np.int64), *whole])
-    return BoundedCodes(codes, weights)
+    from sfumato.core.engine.residuals import BoundedCodes as Codes  # here, since few questions need it
+
+    return Codes(codes, weights)
 
 
 def count_individuals(

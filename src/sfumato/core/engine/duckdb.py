@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 
 from sfumato.core.engine.arrays import to_numpy
-from sfumato.core.engine.arrivals import find_arrivals, load_log, save_arrivals, sum_log
 from sfumato.core.engine.base import (
     Fetched,
     TrueCounts,
@@ -50,9 +49,7 @@ from sfumato.core.engine.encode import (
     sql_kind,
     value_list,
 )
-from sfumato.core.engine.family import check_order, family_names, link_records
 from sfumato.core.engine.parts import restrict_sealed
-from sfumato.core.engine.residuals import BoundedCodes, sum_residuals
 from sfumato.core.engine.sealed import (
     NUMBER,
     Sealed,
@@ -77,6 +74,7 @@ if TYPE_CHECKING:
 
     from sfumato.core.engine.counts import Ask, Beside
     from sfumato.core.engine.gradients import TrueRecords
+    from sfumato.core.engine.residuals import BoundedCodes
     from sfumato.core.facts.family import Family
     from sfumato.core.facts.part import Part
     from sfumato.core.questions.counts import IndividualCounts
@@ -219,6 +217,8 @@ class DuckDBEngine(PortableEngine):
     def _sum_residuals(
         self, table: Table, question: Residuals, progress: Callable[[str], None]
     ) -> TrueCounts:
+        from sfumato.core.engine.residuals import sum_residuals
+
         with hide_failures(name_source(table)):
             sealed = self._seal(table, list_codes(question.known))
             with self._sealing:
@@ -281,6 +281,8 @@ class DuckDBEngine(PortableEngine):
 
         Privacy: one individual has at most max_records arrivals in all periods (docs/proofs/running.md).
         """
+        from sfumato.core.engine.arrivals import find_arrivals, save_arrivals, sum_log
+
         period = len(entries) - 1
         with hide_failures(name_source(table)), connect() as connection:
             log = self._load_log(stream, entries[:-1])
@@ -303,6 +305,8 @@ class DuckDBEngine(PortableEngine):
         kept = self._logged  # looked at once: other threads may go on with other series
         if kept is not None and (stream, entries[: len(kept[1])]) == kept[:2]:
             known, logs = kept[1], [kept[2]]
+        from sfumato.core.engine.arrivals import load_log
+
         log = pa.concat_tables([*logs, load_log(self._folder, stream, entries, after=len(known))])
         if log["n"].num_chunks > _MOST_CHUNKS:
             log = log.combine_chunks()  # every period adds one, and whatever reads them reads them all
@@ -348,6 +352,8 @@ class DuckDBEngine(PortableEngine):
 
     def _check_family(self, table: Table, family: Family) -> None:
         """Checks both tables of a family, and links them without a record."""
+        from sfumato.core.engine.family import check_order, family_names, link_records
+
         self.check(family.child, tuple((name,) for name in family.columns))
         if family.parent is not None:
             self.check(family.parent, tuple((name,) for name in family.parent_columns))
@@ -367,6 +373,8 @@ class DuckDBEngine(PortableEngine):
 
     def _seal_family(self, table: Table, family: Family) -> Sealed:
         """The records of a family, linked anew if one of its tables was read anew."""
+        from sfumato.core.engine.family import family_names, link_records
+
         with self._sealing:
             child, parent = (
                 None if each is None else self._seal(each, names) for each, names in family_names(family)

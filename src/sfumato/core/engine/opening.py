@@ -154,9 +154,9 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     JSON lines have no header: `names` are their columns, by default the keys of the first line. Which keys
     a record has may be private, so that where records are, the names must be given.
     """
-    from sfumato.core.engine.sheet import spell_sheet
-
     if path.name.lower().endswith(".xlsx"):
+        from sfumato.core.engine.sheet import spell_sheet
+
         return _stream(_spell_record(row) for row in spell_sheet(path))
     file = _unpack(path)
     return _stream(_spell_lines(file, names), file) if has_lines(path) else file

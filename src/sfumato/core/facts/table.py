@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from sfumato.core.errors import SchemaError
 from sfumato.core.exact import digest, parse_whole
 from sfumato.core.facts.column import Column, column_spec, parse_column, refuse_unknown_keys
-from sfumato.core.facts.contest import read_parameters
 from sfumato.core.facts.domain import Tuples, Values, take_domain
 from sfumato.core.facts.part import Window
 from sfumato.core.facts.rules import Rule, parse_impossible, parse_rule, rule_spec
@@ -336,6 +335,8 @@ def parse_table(
     if "parameters" in spec:
         if folder is None:
             raise SchemaError(f"{where}: parameters needs a project file beside it")
+        from sfumato.core.facts.contest import read_parameters
+
         columns |= read_parameters(folder / str(spec["parameters"])).columns
     described = spec.get("columns", {})
     if not isinstance(described, dict):

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -338,10 +338,7 @@ def _is_part(entry: ChargeEntry, whole: tuple[Entry, ...]) -> bool:
 
 def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
     """Raises an error if the costs are for another relation of neighbours than those before."""
-    relations = {cost.neighbours for cost in costs}
-    if history.neighbours is not None:
-        relations.add(history.neighbours)
-    if len(relations) > 1:
+    if len({cost.neighbours for cost in costs} | ({history.neighbours} - {None})) > 1:
         raise RecipeError(
             f"ledger {name!r} adds up costs for one relation of neighbours; "
             "'add-remove' and 'replace' cannot be mixed"
@@ -390,13 +387,7 @@ class Anchor:
 
     def to_record(self) -> dict[str, object]:
         """The anchor as a plain record."""
-        return {
-            "sequence": self.sequence,
-            "head": self.head,
-            "public_key": self.public_key,
-            "signature": self.signature,
-            "anchor": str(self),
-        }
+        return {**asdict(self), "anchor": str(self)}
 
 
 def sign_anchor(entry: Entry, key: Ed25519PrivateKey) -> Anchor:

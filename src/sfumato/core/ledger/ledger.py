@@ -215,9 +215,8 @@ class Ledger:
         """The first charge for this plan on this version that has progress and no answer yet."""
         with self._history() as (session, history):
             for entry in map(history.get_charge, sorted(history.unanswered)):
-                if entry.plan_digest != plan_digest or entry.table_version != table_version:
-                    continue
-                stored = session.read_progress(entry.sequence)
+                asked = (entry.plan_digest, entry.table_version) == (plan_digest, table_version)
+                stored = session.read_progress(entry.sequence) if asked else None
                 if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
                     return entry, stored[0]
         return None

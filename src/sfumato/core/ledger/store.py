@@ -400,17 +400,12 @@ def _identify(file: Path | int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-class _Closable(Protocol):
-    def close(self) -> None:
-        """End the connection."""
-
-
 class _Connections:
     """The open and idle connections of this process, each with what it leads to, the last used last."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
-        self.idle: list[tuple[object, _Closable]] = []
+        self.idle: list[tuple[object, Any]] = []
 
     def take(self, place: object) -> Any:  # noqa: ANN401 - what was given back for this place
         """Return an idle connection to a place, None if there is none."""
@@ -418,7 +413,7 @@ class _Connections:
             places = [each for each, _ in self.idle]
             return self.idle.pop(places.index(place))[1] if place in places else None
 
-    def give_back(self, place: object, connection: _Closable) -> None:
+    def give_back(self, place: object, connection: Any) -> None:  # noqa: ANN401 - it can be closed
         """Keep a connection for whoever goes to the place next; of too many, end those used longest ago."""
         with self.guard:
             self.idle.append((place, connection))

@@ -15,8 +15,8 @@ from helpers.projects import project_text
 from sfumato.cli import main
 from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
 from sfumato.core.questions.measurement import Measurement, Request
-from sfumato.inference.total import note_total, total_in_records
-from sfumato.release.certificate import pack_json
+from sfumato.release.certificate import pack_json, total_in_records
+from sfumato.sql.expected import note_total
 
 PROJECT = project_text(
     {
