@@ -148,6 +148,9 @@ class Plan:
     stepwise: bool = False
     series: bool = False
 
+    def __post_init__(self) -> None:
+        check_asks(self.table, (), parts=self.parts)
+
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """Return every combination of columns that is counted, once."""
