@@ -6,7 +6,6 @@ noise, on values that differ by no more than the plan declares.
 """
 
 import math
-import threading
 import tomllib
 import traceback
 from dataclasses import replace
@@ -309,14 +308,6 @@ def test_averaging_gets_one_answer_however_it_is_spelt(tmp_path):
     assert curator.budget().spent == Fraction(1, 2)
 
 
-def test_rows_are_drawn_once(tmp_path):
-    curator = sf.open(write_project(tmp_path / "p", CROWD) / "sfumato.toml")
-    first = curator.sql("DP-SELECT 1 g, h FROM people")
-    again = curator.sql("DP-SELECT 1 g, h FROM people")
-    assert again.table.equals(first.table)
-    assert curator.budget().spent == 1
-
-
 def test_differences_add_up_until_the_budget_stops_them(tmp_path):
     curator = sf.open(write_project(tmp_path / "p", CROWD + SOMEBODY, epsilon=3) / "sfumato.toml")
     for count in range(1, 7):
@@ -325,35 +316,6 @@ def test_differences_add_up_until_the_budget_stops_them(tmp_path):
     with pytest.raises(sf.BudgetExceeded, match="Nothing was spent"):
         curator.sql("DP-SELECT 0.5 COUNT(*) FROM people")
     assert curator.budget().spent == 3
-
-
-def test_a_new_session_starts_where_the_last_one_ended(tmp_path):
-    folder = write_project(tmp_path / "p", CROWD, epsilon=1)
-    sf.open(folder / "sfumato.toml").sql("DP-SELECT 1 COUNT(*) FROM people")
-    for _ in range(3):
-        with pytest.raises(sf.BudgetExceeded):
-            sf.open(folder / "sfumato.toml").sql("DP-SELECT 1 COUNT(*) FROM people WHERE h > 3")
-
-
-def test_six_threads_with_a_budget_for_one(tmp_path):
-    folder = write_project(tmp_path / "p", CROWD, epsilon=1)
-    start, answers, refusals = threading.Barrier(6), [], []
-
-    def attack(number):
-        curator = sf.open(folder / "sfumato.toml")
-        start.wait()
-        try:
-            answers.append(curator.sql(f"DP-SELECT 1 COUNT(*) FROM people WHERE h > {number}"))
-        except sf.BudgetExceeded as error:
-            refusals.append(error)
-
-    threads = [threading.Thread(target=attack, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(answers), len(refusals)) == (1, 5)
-    assert sf.open(folder / "sfumato.toml").budget().spent == 1
 
 
 def test_a_statement_that_fails_keeps_its_charge_and_its_secrets(tmp_path, monkeypatch):
@@ -369,42 +331,6 @@ def test_a_statement_that_fails_keeps_its_charge_and_its_secrets(tmp_path, monke
         curator.sql(statement)
     assert_tells_nothing(caught.value, statement)
     assert curator.budget().spent == 1
-
-
-def test_explaining_reads_nothing_and_spends_nothing(neighbours, monkeypatch):
-    statement = "EXPLAIN DP-SELECT 1 g, COUNT(*), AVG(x), MEDIAN(x) FROM people WHERE p = 'u5' GROUP BY g"
-    (one, first, budget), (two, second, _) = (send(folder, statement, monkeypatch) for folder in neighbours)
-    assert first.explanation == second.explanation
-    assert not one.answered
-    assert not two.answered
-    assert budget.spent == 0
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "day >= 'not a date'",
-        "day >= DATE '2025-13-45'",
-        "day IN (DATE '2025-01-01', 'never')",
-        "day BETWEEN '2020-01-01' AND 'soon'",
-        "x > 'abc'",
-        "h = 'three'",
-        "note || NOT (x > 1) = 'a'",
-        "(note || (x > 1)) || NOT (h = 1) = 'a'",
-        "TIMESTAMP '2025-01-01 25:00:00' > day",
-    ],
-)
-def test_a_constant_that_cannot_be_read_is_refused_before_the_charge(neighbours, monkeypatch, condition):
-    """It would fail for every record, and whether a record is looked at depends on the others."""
-    results = [
-        send(folder, f"DP-SELECT 1 COUNT(*) FROM people WHERE {condition}", monkeypatch)
-        for folder in neighbours
-    ]
-    for recorder, error, budget in results:
-        assert isinstance(error, sf.UnsupportedQuery), error
-        assert not recorder.answered
-        assert budget.spent == 0
-    assert str(results[0][1]) == str(results[1][1])
 
 
 UNIT_PROJECT = """

@@ -104,12 +104,6 @@ def test_what_grows_with_every_step_is_refused_by_its_size(project, text):
     assert not curator.has_ledger()
 
 
-def test_a_query_of_with_names_only_those_before_it(project):
-    text = "WITH a AS (SELECT month FROM b), b AS (SELECT month FROM t) DP-SELECT 1 COUNT(*) FROM a"
-    with pytest.raises(sf.UnsupportedQuery, match="no table 'b'"):
-        sf.open(project).sql(text)
-
-
 def test_a_wanted_error_plans_the_statement_once(project, monkeypatch):
     import sfumato.sql.planner as plan_module
 
@@ -127,40 +121,6 @@ def test_long_statements_that_are_not_large_are_answered(project):
     ):
         curator.sql(f"EXPLAIN DP-SELECT 1 COUNT(*) FROM t WHERE {condition}")
     curator.sql(f"EXPLAIN DP-SELECT 1 COUNT(*) FROM {nest(15, 'region AS region')}")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region LIMIT 50%",
-        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region LIMIT 50 PERCENT",
-        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region FETCH FIRST 5 PERCENT ROWS ONLY",
-        "DP-SELECT 1 region, month FROM t LIMIT 50%",
-        "DP-SELECT 1 region, month FROM t LIMIT 5 + 5",
-        "SELECT region FROM p LIMIT 50%",
-    ],
-)
-def test_a_limit_is_a_whole_number_of_rows(project, text):
-    (project.parent / "p.csv").write_text("region\na\nb\n")
-    project.write_text(project.read_text() + '[tables.p]\npublic = true\nsource = "p.csv"\n')
-    curator = sf.open(project)
-    with pytest.raises(sf.UnsupportedQuery, match="whole number of rows"):
-        curator.sql(text)
-    assert not curator.has_ledger()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        OPTIONS.format("epsilon=1, epsilon=2"),
-        OPTIONS.format("epsilon=1, delta=1e-9, DELTA=1e-9"),
-        OPTIONS.format("epsilon=1, max_groups=1, max_groups_contributed=2"),
-        "DP-SELECT 1 DELTA 1e-9 DELTA 1e-8 COUNT(*) FROM t",
-    ],
-)
-def test_what_may_be_spent_is_said_once(text):
-    with pytest.raises(sf.UnsupportedQuery, match="stands twice"):
-        read_statement(text)
 
 
 @pytest.mark.parametrize("delta", ["0.1", "0.9999999999", "1", "-1e-9"])

@@ -146,23 +146,6 @@ range = ["2025-01-01", "2025-12-31"]
     assert one.to_arrow()["n"].to_pylist() == [20]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"period": "hour"}, "the periods day, week or month"),
-        ({"from": ["a", "b"]}, "of one stored column"),
-        ({"names": ["a"]}, "of one stored column"),
-        ({"range": ["2025-02-01", "2025-01-01"]}, "first date is after its last"),
-        ({"range": ["2025-02-01", "soon"]}, "two dates such as"),
-        ({"range": ["0001-01-01", "2025-01-01"]}, "more than 100,000 days"),
-        ({"range": [2020, 2025]}, "with a range of two dates it may be day"),
-    ],
-)
-def test_what_is_no_calendar_is_refused(change, message):
-    with pytest.raises(sf.SchemaError, match=message):
-        parse_column("when", {"from": "at", "period": "day", "range": ["2025-01-01", "2025-02-01"], **change})
-
-
 @pytest.mark.parametrize("period", PERIODS)
 def test_a_model_written_as_sql_reads_the_calendar(period):
     column = make(period)

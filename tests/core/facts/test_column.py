@@ -38,48 +38,6 @@ def test_other_adds_a_code():
     assert column.size == 2
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"values": []}, "at least one value"),
-        ({"values": ["x", "y", "x"]}, "'x' is listed twice"),
-        ({"values": ["x", 1]}, "all whole numbers or all text"),
-        ({"values": [1.5]}, "declare bins"),
-        ({"values": "TODO"}, "must be a list"),
-        ({"values": [2**60]}, "beyond 2^53"),
-        ({"values": [["a", ["b"]]], "from": ["x", "y"]}, "whole numbers or text"),
-        ({"values": [{"a": 1}]}, "whole numbers or text"),
-        ({"bins": [0]}, "at least two edges"),
-        ({"bins": list(range(3000))}, "at most"),
-        ({"bins": ["0", "1e350"]}, "beyond 1e300"),
-        ({"values": [["a\x1fb", "c"]], "from": ["x", "y"]}, "U+001F"),
-        ({"bins": [0, 5, 5]}, "must increase"),
-        ({"bins": [0, "nan"]}, "finite number"),
-        ({"range": [3, 1]}, "is empty"),
-        ({"range": [1]}, "two whole numbers"),
-        ({"range": [1.5, 2]}, "two whole numbers"),
-        ({"range": [0, 10**12]}, "too wide"),
-        ({"period": "week"}, "must be year, month"),
-        ({"period": "year"}, "needs range"),
-        ({"period": "month", "range": [1, 2]}, "leave range out"),
-        ({"values": ["x"], "range": [1, 2]}, "declare one domain"),
-        ({"values": ["x"], "outside": "clamp"}, "ordered domain"),
-        ({"values": ["x"], "outside": "raise"}, "must be 'drop'"),
-        ({"values": ["other"], "outside": "other"}, "lists it already"),
-        ({"values": ["Ward", "other"], "outside": "other"}, "lists it already"),
-        ({"bounds": [5, 5]}, "low below high"),
-        ({"valeus": ["x"]}, "did you mean 'values'"),
-        ({"from": ["a", "b"], "values": ["x"]}, "several stored columns"),
-        ({"values": ["x"], "drafted_from_data": "yes"}, "must be true or false"),
-        ("text", "table of keys"),
-    ],
-)
-def test_bad_descriptions_name_the_column_and_the_remedy(spec, words):
-    with pytest.raises(SchemaError, match="column 'c'") as caught:
-        parse_column("c", spec)
-    assert words in str(caught.value)
-
-
 def test_values_come_from_a_file(tmp_path):
     (tmp_path / "regions.csv").write_text("region,note\nnorth,x\nsouth,y\n")
     column = parse_column("region", {"values_file": "regions.csv"}, folder=tmp_path)

@@ -33,34 +33,6 @@ def test_ranges_stand_for_numbers(written, expected):
     assert list(parse_ranges(written)) == expected
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        None,
-        5,
-        "0-5",
-        [],
-        {},
-        [[]],
-        [[1, 2, 3, 4]],
-        [[1.0, 2]],
-        [["1", "2"]],
-        [True],
-        [[0, True]],
-        [[5, 4]],
-        [[0, 9, 0]],
-        [[0, 9, -1]],
-        [[9, 0, -1]],
-        [[0, 10**12]],
-        [[0, _MOST_VALUES]],
-        [[0, _MOST_VALUES // 2]] * 2 + [5],
-    ],
-)
-def test_what_are_not_ranges_is_refused(written):
-    with pytest.raises(SchemaError, match="ranges"):
-        parse_ranges(written)
-
-
 def test_as_many_values_as_are_allowed():
     assert len(parse_ranges([[1, _MOST_VALUES]])) == _MOST_VALUES
 
@@ -112,25 +84,6 @@ def test_names_go_with_ranges():
     assert parse_column("c", column_spec(column)) == column
     with pytest.raises(SchemaError, match="names"):
         parse_column("c", {"ranges": [[0, 28], 99], "names": names[1:]})
-
-
-@pytest.mark.parametrize("other", [{"values": [1]}, {"range": [0, 3]}, {"bins": [0, 1]}, {"period": "month"}])
-def test_ranges_stand_alone(other):
-    with pytest.raises(SchemaError, match="declare one domain"):
-        parse_column("c", {"ranges": [[0, 3]], **other})
-
-
-@pytest.mark.parametrize(
-    ("spec", "match"),
-    [
-        ({"ranges": [[0, 2**54, 2**50]]}, r"2\^53"),
-        ({"ranges": [[0, 3]], "outside": "clamp"}, "clamp"),
-        ({"ranges": "all"}, "column 'c'"),
-    ],
-)
-def test_columns_that_ranges_cannot_describe(spec, match):
-    with pytest.raises(SchemaError, match=match):
-        parse_column("c", spec)
 
 
 def test_the_longest_lists_read_back(monkeypatch):

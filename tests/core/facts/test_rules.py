@@ -86,56 +86,6 @@ def test_the_record_of_a_table_reads_back_with_its_rules(tmp_path):
     assert table_spec(table, ("age", "start"))["impossible"] == ["age < 3 and start > 1"]
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("age <", "with a number"),
-        ("agee < 1", "did you mean 'age'"),
-        ("free < 1", "no column with a domain"),
-        ("job < 3", "holds text"),
-        ("job = 'c'", "not in its domain"),
-        ("job = teacher", "single quotes"),
-        ("age = 100", "not in its domain"),
-        ("age = 1.5", "not in its domain"),
-        ("age = 'x'", "with a text"),
-        ("age < start", "two columns"),
-        ("age < 15 and (age > 3", "closing bracket"),
-        ("age < 15 age > 3", "cannot be read from 'age'"),
-        ("age < 15; drop", "cannot be read from ';"),
-        ("age is missing", "missing_label"),
-        ("", "ends where"),
-        ("(" * 40 + "age < 1" + ")" * 40, "too many brackets"),
-        ("not " * 40 + "age < 1", "too many brackets"),
-        ("age < 1 " * 500, "characters"),
-    ],
-)
-def test_a_wrong_condition_is_refused_with_what_to_do(text, match):
-    with pytest.raises(SchemaError, match=match):
-        parse(impossible=[text])
-
-
-@pytest.mark.parametrize(
-    ("rule", "match"),
-    [
-        ("start", "is none of"),
-        ("start <= start", "twice"),
-        ("total = start", "at least two"),
-        ("start <= end + total", "orders two columns"),
-        ("job <= end", "holds text"),
-        ("age is missing exactly when start < 3", "missing_label"),
-        ("income is missing when start < 3", "exactly when"),
-        ("income is missing exactly when income > 3", "by itself"),
-        (3, "must be a text"),
-        ({"from": "start", "to": "job"}, "file"),
-        ({"from": "start", "to": "job", "map": {"1": "smith"}}, "not in the domain"),
-        ({"from": "start", "to": "job", "map": {"77": "teacher"}}, "nothing in it"),
-    ],
-)
-def test_a_wrong_rule_is_refused_with_what_to_do(rule, match):
-    with pytest.raises(SchemaError, match=match):
-        parse(rules=[rule])
-
-
 def test_what_decides_must_be_one_value(tmp_path):
     (tmp_path / "jobs.csv").write_text("start,job\n1,teacher\n1,it's\n")
     with pytest.raises(SchemaError, match="two values"):
