@@ -39,3 +39,10 @@ def test_a_value_that_only_another_individual_has_is_not_found(connection):
         ("ben", 1, True),
         ("ben", 1, True),
     ]
+
+
+def test_nobody_who_comes_changes_what_is_found_for_others_of_the_same_value(connection):
+    same = Pair(exp.column("k", table="x", quoted=True), exp.column("k", table="y", quoted=True), "BIGINT")
+    before = look(connection, (same,))
+    connection.execute("INSERT INTO t VALUES ('cy', 1, true), ('cy', 2, true), ('cy', 7, true)")
+    assert [each for each in look(connection, (same,)) if each[0] != "cy"] == before
