@@ -46,7 +46,7 @@ class Earlier:
     _links: dict[bool, tuple[QueryPlan, dict[int, Link]]] = field(default_factory=dict, repr=False)
 
     def link(self, plan: QueryPlan, question: Question, *, finer: bool = False) -> dict[int, Link]:
-        """How measures of `plan` follow from this, or with `finer` this from `plan`; the last is kept."""
+        """Return how measures of `plan` follow from this, or with `finer` this from `plan`; keep the last."""
         kept = self._links.get(finer)
         if kept is None or kept[0] is not plan:
             sides = (plan, question, self.plan, self.question)
@@ -71,14 +71,14 @@ class Derived:
     rules: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """How wide the intervals are, and from which entries."""
+        """Say how wide the confidence intervals are, and from which entries they follow."""
         noises = [noise for noise in self.plan.noises if noise.kind != "exponential"]
         widths = sorted({f"+-{half_width(noise) / noise.measure.grid:.4g}" for noise in noises})
         within = f"within {', '.join(widths)} " if widths else ""
         return f"{within}from {_list_entries(self.entries)} of the ledger"
 
     def notes(self, entry: int | None = None) -> tuple[str, ...]:
-        """What should be known of the answer; with `entry`, that it was combined with what it paid for."""
+        """List what a reader should know; with `entry`, that it includes what this charge measured."""
         named = _list_entries(self.entries)
         if entry is not None:
             first = f"combined with {named} of the ledger, which measured the same"
@@ -95,7 +95,7 @@ class Derived:
         return (first, *others, alone)
 
     def is_as_narrow(self, plan: QueryPlan) -> bool:
-        """Whether no interval of any measure is wider than the noise of `plan` makes it.
+        """Return whether no confidence interval is wider than the noise of `plan` makes it.
 
         What holds individuals to few groups cuts more than a statement of its own, and is never as good; nor
         is what holds them to other bounds.
@@ -124,7 +124,7 @@ def _is_as_narrow(mine: Noise, fresh: Noise) -> bool:
 def derive_answer(
     plan: QueryPlan, question: Question, known: Sequence[Earlier], *, fresh: NoisyAggregates | None = None
 ) -> Derived | None:
-    """The answer to `plan` that follows from what is `known`, the best of it by noise alone.
+    """Return the answer to `plan` that follows from what is `known` with the least noise, None if none does.
 
     With `fresh`, what was just measured for `plan`, what measures the same quantity is combined with it.
     What is chosen, and with which weights, depends on scales and public labels, never on noisy values. What
@@ -183,7 +183,7 @@ class _Option:
         self.sources = link_sources(noise, link, earlier.plan)
 
     def add_up(self, measure: int) -> NDArray[np.int64]:
-        """The noisy values of a measure of the earlier answer, added up to the new groups."""
+        """Return the noisy values of a measure of the earlier answer, added up to the new groups."""
         target = self._link.target
         taken = np.flatnonzero(target >= 0)
         noisy = self._earlier.load().values[measure][..., taken]
@@ -193,7 +193,7 @@ class _Option:
 
     @property
     def sums(self) -> NDArray[np.int64]:
-        """The noisy values of all groups."""
+        """Return the noisy values of all groups."""
         found = self.add_up(self._link.measure)
         if self._earlier.grid > 1:
             return np.rint(found / self._earlier.grid).astype(np.int64)
@@ -204,7 +204,7 @@ class _Option:
 
     @property
     def slack(self) -> float:
-        """What rounding adds: a unit for each record that may be there, where sums are moved."""
+        """Return what rounding adds: a unit for each record that may be there, where sums are moved."""
         if self._earlier.grid > 1:
             return 1.0  # a half, and a step of the noise
         if self._link.counted is None:
@@ -215,13 +215,13 @@ class _Option:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """The variance of the noise of every group."""
+        """Return the variance of the noise of every group."""
         single = sum(source.deviation**2 * factor**2 for source, factor in self.sources)
         return np.asarray(self.counts * single, np.float64)
 
     @property
     def worst(self) -> float:
-        """The largest of them; of a choice, how far it is from the best."""
+        """Return the largest variance; of a private choice, how far it is from the best."""
         if self.noise.kind == "exponential":
             return float(self.noise.scale) * (1 if self.noise.measure.labels is not None else -1)
         return float(self.variances.max(initial=0.0))
@@ -237,14 +237,14 @@ class _Coarser:
 
     @property
     def sums(self) -> Sums:
-        """What was measured of the sums."""
+        """Return what was measured of the sums."""
         values = self._earlier.load().values[self._measure]
         noise = self._earlier.plan.noises[self._measure]
         return Sums(target=self._link.target, values=values, noise=noise)
 
 
 def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier]) -> dict[int, list[_Coarser]]:
-    """For each measure of `plan` the earlier answers whose groups its own groups add up to."""
+    """List, for each measure of `plan`, the earlier answers whose groups its own groups add up to."""
     found: dict[int, list[_Coarser]] = {}
     for each in known if plan.groups <= MOST_GROUPS else ():
         fits = not each.rule and each.grid == 1 and each.repeats == 1 and each.plan.groups < plan.groups
@@ -260,7 +260,7 @@ def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier])
 def _choose(
     noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
 ) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
-    """The noise and the values of one measure, and what they were taken from."""
+    """Return the noise and the values of one measure, and what they were taken from."""
     options = sorted(options, key=lambda option: (option.worst, option.entry))
     if noise.kind == "exponential":
         if fresh is not None:
@@ -296,7 +296,7 @@ def _widest(noise: Noise) -> float:
 def _fit(
     noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
 ) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
-    """What several measurements of the groups and of sums of them say together, by least squares."""
+    """Fit the groups to several measurements of them and of sums of them, by least squares."""
     if not coarser or not (options or fresh is not None):
         return None
     sums, sources = _list_sources(noise, options, fresh)
@@ -313,7 +313,7 @@ def _fit(
 def _list_sources(
     noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
 ) -> tuple[list[NDArray[np.int64]], list[tuple[Noise, NDArray[np.int64]]]]:
-    """Values of all groups from each option and `fresh`, whose noise is `noise`; and the draws in them."""
+    """List the values of all groups by each option and `fresh`, whose noise is `noise`, and their draws."""
     sums = [option.sums for option in options]
     sources = [(option.noise, option.counts) for option in options]
     if fresh is not None:
@@ -325,7 +325,7 @@ def _list_sources(
 def _weigh(
     sources: list[tuple[Noise, NDArray[np.int64]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The weight of each source in the mean of every group, by its precision, and its variance there."""
+    """Return the weight of each source in the mean of every group, by its precision, and its variance."""
     variances = np.stack([counts * each.deviation**2 for each, counts in sources])
     # A group without cells is known to be empty; it has no noise, and all weight.
     exact = variances == 0
@@ -336,7 +336,7 @@ def _weigh(
 def _combine(
     noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
 ) -> tuple[Noise, NDArray[np.int64]]:
-    """The mean of several measurements by their precision, and its noise.
+    """Average several measurements by their precision; return the noise of the mean and the mean.
 
     The noise of `noise` is that of `fresh`.
     """
@@ -360,7 +360,7 @@ def _combine(
 def _weigh_parts(
     sources: list[tuple[Noise, NDArray[np.int64]]], weights: NDArray[np.float64]
 ) -> tuple[NoisePart, ...]:
-    """The parts of a mean: one for each source and each weight that it has in some groups."""
+    """List the parts of a mean: one for each source and each weight that it has in some groups."""
     parts = []
     for (source, counts), row in zip(sources, weights, strict=True):
         for weight in np.unique(row[row > 0]):
@@ -374,7 +374,7 @@ def _weigh_parts(
 def _sum_noise(
     noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64], *, slack: float = 0.0
 ) -> Noise:
-    """The noise of sums of so many noisy values each, of one source or of several with factors.
+    """Return the noise of sums of so many noisy values each, of one source or of several with factors.
 
     `slack` is what rounding adds.
     """
@@ -396,7 +396,7 @@ def _sum_noise(
 
 
 def _plain_normal(noise: Noise) -> Noise:
-    """The same noise as one normal law, where it is that and the same for all groups."""
+    """Return the same noise as one normal law, where it is that and the same for all groups."""
     if not all(part.shape.normal for part in noise.parts):
         widest = max(noise.parts, key=lambda part: part.scale)
         return replace(noise, kind=widest.shape.kind, scale=Fraction(widest.scale).limit_denominator(10**9))
@@ -411,7 +411,7 @@ def _plain_normal(noise: Noise) -> Noise:
 def _derive_open(
     plan: QueryPlan, question: Question, linked: list[tuple[Earlier, dict[int, Link]]]
 ) -> Derived | None:
-    """The groups that one earlier answer chose, with its values."""
+    """Return the groups that one earlier answer selected, with its values."""
     whole = [(each, links) for each, links in linked if len(links) == len(plan.noises)]
     if not whole:
         return None
@@ -438,7 +438,7 @@ def _derive_open(
 def expect_noise(
     plan: QueryPlan, question: Question, measured: Sequence[tuple[QueryPlan, Question]]
 ) -> QueryPlan | None:
-    """The plan with the noise of the best answer that follows from what is `measured`, None if none does."""
+    """Return the plan with the least noise of an answer that follows from what is `measured`, or None."""
     linked = [(each, link_measures(plan, question, each, asked)) for each, asked in measured]
     noises = []
     for number, noise in enumerate(plan.noises):
@@ -461,7 +461,7 @@ def expect_noise(
 
 
 def spread_of_noise(noise: Noise) -> float:
-    """The mean variance of noise over groups; of a choice, in proportion to the inverse square of epsilon."""
+    """Return the mean variance of noise over groups; of a choice, the inverse square of its epsilon."""
     if noise.parts:
         return float(np.mean(sum(part.variances for part in noise.parts)))
     if noise.kind == "exponential":
@@ -471,14 +471,14 @@ def spread_of_noise(noise: Noise) -> float:
 
 
 def can_average(plan: QueryPlan) -> bool:
-    """Whether answers to `plan` are averaged at no loss: noise is Gaussian, and the groups are public."""
+    """Return whether averaging answers to `plan` loses nothing: Gaussian noise, and public groups."""
     return plan.selection is None and all(noise.is_normal for noise in plan.noises)
 
 
 def average_answers(
     parts: Sequence[tuple[QueryPlan, NoisyAggregates]],
 ) -> tuple[QueryPlan, NoisyAggregates]:
-    """The mean of several Gaussian answers by their precision, and a plan that states its noise."""
+    """Average several Gaussian answers by their precision; return a plan with the noise, and the mean."""
     noises, values = [], []
     for place, noise in enumerate(parts[-1][0].noises):
         precisions = [float(plan.noises[place].scale) ** -2 for plan, _ in parts]
@@ -495,9 +495,10 @@ def average_answers(
 
 
 def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple[float, float]:
-    """How many times as wide as a `share` of its value the widest interval is, and at least surely is.
+    """Return the widest confidence interval as a multiple of a `share` of its value, and a lower bound of it.
 
-    But for a `miss` of the plan, no true value is further from zero than its noisy one and its noise.
+    The bound holds but with probability `miss` of the plan: no true value is then further from zero than its
+    noisy value and half the interval.
     """
     lack = least = 0.0
     for noise, values in zip(plan.noises, noisy.values, strict=True):
@@ -509,7 +510,7 @@ def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple
 
 
 def reorder_noisy(noisy: NoisyAggregates, held: QueryPlan, plan: QueryPlan) -> NoisyAggregates:
-    """The values of `held` in the order of the keys and measures of `plan`, which asks the same."""
+    """Return the values of `held` in the order of the keys and measures of `plan`, which asks the same."""
     # Keys and noises are those of one plan, taken in another order.
     order = [next(i for i, each in enumerate(held.keys) if each is key) for key in plan.keys]
     measures = [next(i for i, each in enumerate(held.noises) if each is noise) for noise in plan.noises]
