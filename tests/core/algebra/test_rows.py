@@ -65,6 +65,8 @@ def test_private_rows_meet_rows_of_the_same_individual_alone(asked):
     found, checked = asked(Join(Scan("t", "a"), Scan("t", "b"), ()), PEOPLE)
     assert found == [[3]]
     assert checked.unit.max_records == 2
+    of_cy = Filter(Join(Scan("t", "a"), Scan("t", "b"), ()), read("b.x = 5"))
+    assert asked(of_cy, PEOPLE)[0] == [[1]]
     pair = Pair(column("x"), column("x", "b"), "BIGINT")
     assert asked(Join(Scan("t", "a"), Scan("t", "b"), (pair,)))[0] == [[4]]
 
