@@ -80,7 +80,7 @@ def test_only_the_noise_package_draws_randomness():
 
 
 def test_no_release_path_knows_a_seed():
-    for room in ("core", "curator", "local", "servers", "statements"):
+    for room in ("core", "curator", "local", "servers"):
         for path in (SOURCE / room).rglob("*.py"):
             arguments = {
                 argument.arg

@@ -18,7 +18,7 @@ def make_charge(*versions, **facts):
     """A charge for the first version; every look at the source finds the next."""
     left = list(versions[1:])
     bill = Bill(digest="d", description={}, tables="t", costs=(COST,), version=lambda _: left.pop(0))
-    stub = Stub(versions[0])
+    stub = Stub(versions[0], (COST,))
     return Charged(bill, stub, ledger=stub, noise=None, **facts)
 
 
@@ -37,6 +37,14 @@ def test_a_charge_that_has_its_answer_pays_for_no_other():
             [(COST, None)], lambda: 7, lambda exact, _: drawn.append(exact)
         )
     assert drawn == []
+
+
+def test_a_charge_that_goes_on_pays_for_what_the_ledger_has_and_no_other_bill():
+    bill = Bill(digest="d", description={}, tables="t", costs=(COST, COST), version=lambda _: "v")
+    charge = Charged(bill, Stub("v", (COST,)), ledger=Stub("v"), noise=None, kept=b"", resumed=True)
+    assert charge.measure([(COST, None)], lambda: 7, lambda exact, _: exact) == 7
+    with pytest.raises(ChargeKept, match="more is asked than was charged"):
+        charge.measure([(COST, None)], lambda: pytest.fail("records were read"), lambda exact, _: exact)
 
 
 @pytest.mark.parametrize(("scale", "paid"), [(4, True), (5, True), (3, False)])

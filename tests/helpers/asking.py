@@ -47,8 +47,8 @@ class Stub:
     secret = b"0" * 32
     sequence = 1
 
-    def __init__(self, version):
-        self.table_version = version
+    def __init__(self, version, costs=()):
+        self.table_version, self.costs = version, costs
 
     def store_answer(self, entry, payload, *, after):
         pass
@@ -58,7 +58,7 @@ class Stub:
 
 def converse(plan, engine, *, kept=None):
     """The conversation of `plan` under a charge that nobody made."""
-    stub = Stub(engine.version(plan.table, secret=Stub.secret))
+    stub = Stub(engine.version(plan.table, secret=Stub.secret), plan.costs)
     bill = Bill(
         digest=plan.digest,
         description={},

@@ -287,7 +287,8 @@ class Charged:
 
             noise = system_noise
         self._noise: NoiseSource = noise
-        self._allowance = Allowance(bill.costs if bill.part_of is None else bill.part_of.costs)
+        # What the ledger has, not what the bill says: a charge that goes on was made from another bill.
+        self._allowance = Allowance(entry.costs if bill.part_of is None else bill.part_of.costs)
 
     def pay(self, costs: Asked) -> None:
         """Takes what is asked from what was charged, and refuses what that does not pay for."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.core.algebra.asks import Drawn, Kept, Noised, Picked
+from sfumato.core.errors import refuse
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.chosen import choose_bounds, choose_records
 from sfumato.sql.magnitudes import bounds_around
@@ -49,7 +50,9 @@ def draw_noisy(
     for noise, values in zip(plan.noises, true_values, strict=True):
         if noise.kind != "exponential":
             levels = _list_levels(values, noise, plan)
-            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
+            # Each draw has its cost: a plan that adds up more levels than it pays for gets no answer.
+            pairs = zip(levels, noise.costs, strict=True)
+            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each, _ in pairs]
             if noise.measure.parts:
                 noisy.append(np.hstack(drawn).T)
             else:
@@ -70,6 +73,8 @@ def list_draws(plan: QueryPlan) -> tuple[tuple[Drawn, ...], Kept | None]:
     """How the measures of a plan are answered: by these noises and rates, and which groups are kept."""
     drawn: list[Drawn] = []
     for noise in plan.noises:
+        if plan.sets is not None and noise.measure.statistic == "individuals":
+            raise refuse("numbers of individuals do not add up over groups")
         if noise.kind != "exponential":
             drawn.append(Noised(noise.kind, noise.scale, len(noise.costs)))
         elif noise.measure.labels is not None:
