@@ -12,7 +12,7 @@ from sfumato.accounting import mu_to_delta
 from sfumato.audit.neighbours import list_individuals
 from sfumato.audit.noise_off import RecordingNoise, compare_neighbours
 from sfumato.audit.targets import Harness, RecipeTarget
-from sfumato.core.engine import duckdb as engine
+from sfumato.core.engine import arrivals as engine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.project import read_project
 from sfumato.core.questions.counts import find_sensitivity

@@ -233,13 +233,3 @@ def _made_up(measure: Measure) -> Fraction:
     if measure.statistic == "square":
         return Fraction(measure.grid, 3)  # of distances from the middle, from none to half the range
     return ((3 * measure.low + measure.high) / 4 - measure.centre) * measure.grid
-
-
-def note_total(total: float, reach: float, *, of: str) -> str | None:
-    """Return what is said of a total that its noise alone may explain; None of any other."""
-    if total > reach:
-        return None
-    return (
-        f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
-        "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
-    )

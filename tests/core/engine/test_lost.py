@@ -76,7 +76,11 @@ def test_the_rate_is_for_what_one_individual_can_lose_also_beyond_the_largest_bo
     assert 2 * max(moved) * ask(caps).rate(describe()) == 1
 
 
-@given(rows=ROWS, caps=st.sets(st.integers(1, 9), min_size=2), columns=st.sampled_from([("c", "d"), ("d",)]))
+@given(
+    rows=ROWS,
+    caps=st.sets(st.integers(1, MAX_RECORDS), min_size=2),
+    columns=st.sampled_from([("c", "d"), ("d",)]),
+)
 @settings(
     max_examples=10,
     deadline=None,
