@@ -712,16 +712,15 @@ def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["several levels", "several levels, Gaussian"])
-def test_levels_that_are_not_charged_are_caught(tmp_path, monkeypatch, name):
+def test_levels_that_are_not_charged_are_not_drawn(tmp_path, monkeypatch, name):
     from sfumato.sql import planner
 
     original = planner.calibrate_noise
     monkeypatch.setattr(
         planner, "calibrate_noise", lambda *given, levels=1, **named: original(*given, **named)
     )
-    bench = Bench(tmp_path, monkeypatch)
-    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
-    assert "draws of noise" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+    with pytest.raises(ValueError, match="shorter"):
+        Bench(tmp_path, monkeypatch).record(CROWD, STATEMENTS[name])
 
 
 @pytest.mark.parametrize("part", ["selection", "noises"])

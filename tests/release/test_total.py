@@ -16,7 +16,7 @@ from sfumato.cli import main
 from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
 from sfumato.core.questions.measurement import Measurement, Request
 from sfumato.release.certificate import pack_json, total_in_records
-from sfumato.sql.expected import note_total
+from sfumato.sql.laws import note_total
 
 PROJECT = project_text(
     {

@@ -213,13 +213,3 @@ def plural(number: float, word: str) -> str:
     ('1 row', '2,000 rows')
     """
     return f"{round(number):,} {word if round(number) == 1 else word + 's'}"
-
-
-def note_total(total: float, reach: float, *, of: str) -> str | None:
-    """Return what is said of a total that its noise alone may explain; None of any other."""
-    if total > reach:
-        return None
-    return (
-        f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
-        "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
-    )

@@ -25,9 +25,9 @@ from sfumato.core.ledger.chain import Entry
 from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, find_part
 from sfumato.core.questions.moments import Moments
-from sfumato.pages.words import note_total
 from sfumato.recipes.base import Plan, parse_epsilons
 from sfumato.recipes.files import parse_record
+from sfumato.sql.laws import note_total
 
 FORMAT = "sfumato certificate 1"
 # What a certificate calls the facts of a count.

@@ -23,11 +23,11 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import read_parquet, to_arrow
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
-from sfumato.pages.words import note_total
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
+from sfumato.sql.laws import note_total
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, find_mode, find_quantiles, half_width, name_columns
 
 _MOST_GROUPS = 2**24

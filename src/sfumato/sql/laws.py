@@ -118,3 +118,13 @@ def _chernoff_width(doubled: list[tuple[float, int]], normal: float, share: floa
     for scale, count in doubled:
         logs = logs - count * np.log1p(-((scale * rates) ** 2))
     return float((logs / rates).min())
+
+
+def note_total(total: float, reach: float, *, of: str) -> str | None:
+    """Return what is said of a total that its noise alone may explain; None of any other."""
+    if total > reach:
+        return None
+    return (
+        f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
+        "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
+    )
