@@ -52,15 +52,15 @@ def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
     from sfumato.core.engine.statements import StatementEngine
     from sfumato.core.errors import SourceError
 
-    original = StatementEngine.aggregate
+    original = StatementEngine.aggregate_checked
 
-    def fail_for_some(self, plan, tables, **options):
-        found = original(self, plan, tables, **options)
+    def fail_for_some(self, checked, **options):
+        found = original(self, checked, **options)
         if sum(int(values.sum()) for values in found.true_values) % 2:
             raise SourceError("an odd number")
         return found
 
-    monkeypatch.setattr(StatementEngine, "aggregate", fail_for_some)
+    monkeypatch.setattr(StatementEngine, "aggregate_checked", fail_for_some)
     message = "the outcome depends on the records"
     assert any(message in fault.what for fault in fuzz.run_cases(100, seed="odd", broken=0))
 

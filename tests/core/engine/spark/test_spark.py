@@ -181,10 +181,10 @@ def test_workers_need_no_sfumato(tmp_path):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_large_marginals_are_handed_on_and_add_up(monkeypatch, weighted):
-    from sfumato.servers.spark import engine
+    from sfumato.servers.spark import workers
 
     for name, small in (("_DENSE", 100), ("_HELD", 64), ("_BATCH", 16)):
-        monkeypatch.setattr(engine, name, small)
+        monkeypatch.setattr(workers, name, small)
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 1000, (3000, 2))
     weights = rng.integers(1, 9, 3000)
