@@ -17,26 +17,17 @@ from pathlib import Path
 
 import duckdb
 
+from contests import TABLES
 from sfumato.contests import make_pack, read_pack, run_entry, score_pack
 from sfumato.contests.entries import list_entries
 
-INCIDENTS = {
-    "stlouis pooled": ("stlouis/incidents.parquet", "stlouis/parameters_pooled.json", None),
-    "stlouis 2016": ("stlouis/incidents.parquet", "stlouis/parameters.json", 2016),
-    "stlouis 2018": ("stlouis/incidents.parquet", "stlouis/parameters.json", 2018),
-    "stlouis 2019": ("stlouis/incidents.parquet", "stlouis/parameters.json", 2019),
-    "baltimore crime 2019": ("baltimore/crime_reports.parquet", "baltimore/parameters_crime.json", 2019),
-    "baltimore crime pooled": ("baltimore/crime_reports.parquet", "baltimore/parameters_crime.json", None),
-    "baltimore arrests 2019": ("baltimore/arrests.parquet", "baltimore/parameters_arrests.json", 2019),
-    "baltimore arrests pooled": ("baltimore/arrests.parquet", "baltimore/parameters_arrests.json", None),
-}
 EPSILONS = (1.0, 2.0, 10.0)
 ROWS = 20_000  # handed in for the simulated people of the census
 
 
 def write_incidents(tables, name, folder):
     """A pack of the first sprint from a table of incidents; a year has the one before as public records."""
-    records, parameters, year = INCIDENTS[name]
+    records, parameters, year = TABLES[name]
     described = json.loads((tables / parameters).read_text())
     described["runs"] = [{**described["runs"][0], "epsilon": epsilon} for epsilon in EPSILONS]
     stated = 0 if year is None else year
@@ -94,7 +85,7 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    for name in (*INCIDENTS, "taxi trips", "census of 1940, simulated"):
+    for name in (*TABLES, "taxi trips", "census of 1940, simulated"):
         if options.only not in name:
             continue
         found = defaultdict(list)

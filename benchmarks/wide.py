@@ -24,20 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.contests.packs import BINS_BY_HAND
+
 ROWS = 800_000
 GROUPS = 39
-SPECIAL = {
-    "SUPDIST": [[10, 630, 10]],
-    "MIGSEA5": [[1, 502], 990, 991, 997],
-    "INCWAGE": [[0, 5000], 999998],
-    "VALUEH": [[0, 30000], 9999998, 9999999],
-    "EDSCOR50": [[0, 1000], 9999],
-    "ERSCOR50": [[0, 1000], 9999],
-    "NPBOSS50": [[0, 1000], 9999],
-    "MIGMET5": [[0, 9600, 20], 9999],
-    "MIGCOUNTY": [[0, 8000, 10], 9997, 9999],
-    "IND": [[0, 231], 995, 998, 999],
-}
 
 PREPARE = """
 import json, sys
@@ -206,7 +196,7 @@ def read_columns(fields):
     columns = {}
     for name, field in json.loads(fields.read_text())["fields"].items():
         codes = sorted({*map(int, field.get("codes") or ()), field["maxval"]})
-        columns[name] = SPECIAL.get(name, codes if field.get("codes") else [[0, field["maxval"]]])
+        columns[name] = BINS_BY_HAND.get(name, codes if field.get("codes") else [[0, field["maxval"]]])
     return columns
 
 
