@@ -569,7 +569,8 @@ class Curator:
             named = getattr(recipe, key, None)
             if isinstance(named, str):
                 refuse_private_file(named, self._project)
-        if (parsed_delta := parse_delta(delta or 0)) > 0 and self._project.delta == 0:
+        parsed_delta = parse_delta(0 if delta is None else delta)
+        if parsed_delta > 0 and self._project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
         refuse_large_answers(plan)
