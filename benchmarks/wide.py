@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.contests.packs import BINS_BY_HAND
+from sfumato.metrics.contests.packs import BINS_BY_HAND
 
 ROWS = 800_000
 GROUPS = 39

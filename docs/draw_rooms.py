@@ -2,7 +2,8 @@
 
 The floors are the layers of the contracts in pyproject.toml, those of the core within its wall. Arrows that
 follow from others are left out: a room that needs the facts through the questions is drawn with one arrow, to
-the questions.
+the questions. So are two kinds that the contracts except: the kit of pages in report/, which any room may use
+to show itself, and the official scores that the curator prices.
 """
 
 import tomllib
@@ -13,6 +14,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
+KIT = "sfumato.report.pages."
 WIDTH, HEIGHT, GAP, FLOOR, MARGIN = 104, 30, 14, 74, 20
 
 
@@ -33,8 +35,9 @@ def find_needs() -> dict[str, set[str]]:
     needs: dict[str, set[str]] = {}
     for module in graph.modules - {"sfumato"}:
         room = _room(module)
-        found = {_room(each) for each in graph.find_modules_directly_imported_by(module) if "." in each}
-        found -= {"core"}
+        imported = graph.find_modules_directly_imported_by(module)
+        found = {_room(each) for each in imported if "." in each and not each.startswith(KIT)} - {"core"}
+        found -= {"metrics"} if room == "curator" else set()
         if room != "core":
             needs[room] = needs.get(room, set()) | found - {room}
     return needs

@@ -68,6 +68,7 @@ def describe(name: str, thing: object) -> list[str]:
 def build() -> str:
     """The whole page."""
     rooms = [each.name for each in pkgutil.iter_modules(sfumato.__path__, "sfumato.") if each.ispkg]
+    rooms = sorted([*rooms, "sfumato.metrics.contests"])
     parts = [HEAD]
     for room in map(importlib.import_module, ("sfumato", *rooms)):
         names = getattr(room, "__all__", ())

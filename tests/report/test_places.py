@@ -11,12 +11,12 @@ from helpers.browser import find_browser
 from helpers.pages import Reader
 from sfumato.cli.city import City, simulate_map
 from sfumato.core.errors import RecipeError
-from sfumato.pages.svg import step_of
-from sfumato.pages.words import MINUS
 from sfumato.report.estimates import Estimate, estimate_counts, judge_signal
 from sfumato.report.facts import read_facts
 from sfumato.report.geography import read_geography
 from sfumato.report.page import build_report
+from sfumato.report.pages.svg import step_of
+from sfumato.report.pages.words import MINUS
 from sfumato.report.places import _compare_places
 
 LIMIT = 1_000_000

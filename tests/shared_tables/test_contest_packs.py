@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from sfumato.contests import read_pack, run_entry
 from sfumato.core.errors import SchemaError
+from sfumato.metrics.contests import read_pack, run_entry
 
 pytestmark = pytest.mark.shared
 

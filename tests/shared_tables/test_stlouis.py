@@ -12,7 +12,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.contests import read_pack, run_entry
+from sfumato.metrics.contests import read_pack, run_entry
 
 pytestmark = pytest.mark.shared
 

@@ -17,9 +17,9 @@ from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measu
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, AttackError
-from sfumato.pages.charts import draw_pairs
-from sfumato.pages.render import render_page, render_text
-from sfumato.pages.words import short
+from sfumato.report.pages.charts import draw_pairs
+from sfumato.report.pages.render import render_page, render_text
+from sfumato.report.pages.words import short
 from sfumato.tables.read import TableLike, read_table, spell_table
 
 if TYPE_CHECKING:

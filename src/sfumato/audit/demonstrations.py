@@ -28,8 +28,8 @@ from sfumato.anonymity.attack.link import INTERNAL
 from sfumato.core.errors import AttackError, BudgetExceeded
 from sfumato.core.exact import NORMAL_95, ExactLike, format_exact, parse_positive
 from sfumato.curator import Curator, open_project
-from sfumato.pages.render import render_text
 from sfumato.report.explain.guarantee import Guarantee, belief_bounds
+from sfumato.report.pages.render import render_text
 
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
 _LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")

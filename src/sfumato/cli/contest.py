@@ -30,7 +30,7 @@ def make(
     json: Json = False,
 ) -> None:
     """Write a simulated pack in the official format: private records, public ones, and what is published."""
-    from sfumato.contests import make_pack
+    from sfumato.metrics.contests import make_pack
 
     folder = make_pack(name, out, people=people, seed=seed, force=force)
     files = sorted(each.name for each in folder.iterdir())
@@ -66,7 +66,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Answer a pack: a submission, a certificate for every epsilon, a write-up in the document's sections."""
-    from sfumato.contests import read_pack, run_entry
+    from sfumato.metrics.contests import read_pack, run_entry
 
     with progress(quiet=json) as stage:
         done = run_entry(
@@ -108,11 +108,11 @@ def score(
     json: Json = False,
 ) -> None:
     """Score the submissions in packs by the official metrics, beside zeros and a half sample: INTERNAL."""
-    from sfumato.contests import build_board, read_pack, score_pack
     from sfumato.core.errors import MetricError
     from sfumato.core.exact import format_exact
     from sfumato.core.files import check_file, write_file
     from sfumato.metrics import INTERNAL
+    from sfumato.metrics.contests import build_board, read_pack, score_pack
 
     if truth is not None and len(packs) > 1:
         raise MetricError("--truth names the records of one pack; score packs one by one with it")
@@ -163,8 +163,8 @@ def sprint1(
     json: Json = False,
 ) -> None:
     """Write the submission of `run nmd` to a file, `submission.csv` in the pack by default."""
-    from sfumato.contests import read_pack, run_entry
     from sfumato.core.files import check_file, write_file
+    from sfumato.metrics.contests import read_pack, run_entry
 
     target = Path(out) if out else Path(pack) / "submission.csv"
     opened = read_pack(pack)

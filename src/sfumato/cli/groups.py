@@ -141,7 +141,7 @@ def _sensitivity(table: Table) -> float:
 
 def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
-    from sfumato.pages.words import plain_text
+    from sfumato.report.pages.words import plain_text
 
     def join(names: tuple[str, ...]) -> str:
         return ", ".join(map(plain_text, names))

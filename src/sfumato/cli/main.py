@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato._version import __version__
 from sfumato.cli.output import note
+from sfumato.core import __version__
 from sfumato.core.errors import SfumatoError
 
 _INTERRUPTED = 130  # as shells report an interrupt: 128 + 2

@@ -48,13 +48,13 @@ def report(
     import sfumato
     from sfumato.core.errors import RecipeError
     from sfumato.core.files import check_file, write_file
-    from sfumato.pages.render import INTERNAL
     from sfumato.release.folder import open_folder
     from sfumato.release.verification import check_charge
     from sfumato.report.facts import read_facts
     from sfumato.report.geography import read_geography
     from sfumato.report.model import has_model
     from sfumato.report.page import build_report, find_axes, place_on_map
+    from sfumato.report.pages.render import INTERNAL
 
     release = Path(folder)
     suffix = f"-report-{INTERNAL}.html" if truth is not None else "-report.html"

@@ -5,3 +5,5 @@ to it, `cost` what that costs and whether it fits, `ledger` what was charged, `e
 and counts, `noise` draws, and the `door` joins them in one order: charge, read, draw, store. It imports
 nothing of the rest of sfumato (docs/core.md).
 """
+
+__version__ = "0.3.0"  # stands here alone: the package, its metadata and every certificate take it from here

@@ -46,7 +46,7 @@ __all__ = ["Curator", "describe_source", "open_project"]
 
 
 def _show_budget(report: BudgetReport) -> str:
-    from sfumato.pages.notebook import render_budget
+    from sfumato.report.pages.notebook import render_budget
 
     return render_budget(report)
 
@@ -72,7 +72,7 @@ class Curator:
         return f"Curator({', '.join(self._project.tables)}; {self.budget().describe_left()})"
 
     def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import render_card
+        from sfumato.report.pages.notebook import render_card
 
         report = self.budget()
         rows = [
@@ -610,7 +610,7 @@ class Curator:
 def _show_stages(given: Callable[[str], None] | None) -> AbstractContextManager[Callable[[str], None]]:
     """Lend the function that is called with each stage: the `given` one, a notebook's, or one for nobody."""
     if given is None and "IPython" in sys.modules:
-        from sfumato.pages.progress import show_stages
+        from sfumato.report.pages.progress import show_stages
 
         return show_stages()
     return nullcontext(given or (lambda _: None))

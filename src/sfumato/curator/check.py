@@ -46,7 +46,7 @@ class Check:
         return f"Check({recipe.kind} of table {recipe.table} {self.verdict}; epsilon {self.left} left)"
 
     def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import render_card
+        from sfumato.report.pages.notebook import render_card
 
         record = self.to_record()
         return render_card(

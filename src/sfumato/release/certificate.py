@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._version import __version__
+from sfumato.core import __version__
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon

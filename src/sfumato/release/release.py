@@ -46,7 +46,7 @@ class Release:
         return f"Release({self.table.num_rows} rows, spent {spent})"
 
     def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import MOST_ROWS, render_table
+        from sfumato.report.pages.notebook import MOST_ROWS, render_table
 
         return render_table(
             f"Release: {self.certificate['plan']['recipe']['recipe']}",

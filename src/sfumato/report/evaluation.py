@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sfumato.pages.charts import Observed, draw_calibration
-from sfumato.pages.words import short
+from sfumato.report.pages.charts import Observed, draw_calibration
+from sfumato.report.pages.words import short
 
 Record = dict[str, Any]
 

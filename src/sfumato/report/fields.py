@@ -16,7 +16,7 @@ from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.facts.column import Column, parse_column
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Tuples, Values
-from sfumato.pages.words import clip_text
+from sfumato.report.pages.words import clip_text
 
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.limits import read_regular
-from sfumato.pages.outline import Outline, Ring, draw_outline
-from sfumato.pages.words import clip_text, list_names, plural
+from sfumato.report.pages.outline import Outline, Ring, draw_outline
+from sfumato.report.pages.words import clip_text, list_names, plural
 
 _MOST_BYTES = 2**25  # larger maps are to be thinned before
 _MOST_AREAS = 3000

@@ -17,11 +17,11 @@ from sfumato.inference.models.additive import AdditiveModel, Shape, read_model
 from sfumato.inference.models.distribution import DistributionModel, read_distribution
 from sfumato.inference.models.document import FORMAT
 from sfumato.inference.models.network import read_network
-from sfumato.pages.charts import Point, draw_heat, draw_intervals, draw_shape
-from sfumato.pages.render import render_page
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.evaluation import describe_evaluation
 from sfumato.report.facts import read_facts
+from sfumato.report.pages.charts import Point, draw_heat, draw_intervals, draw_shape
+from sfumato.report.pages.render import render_page
 from sfumato.report.sections import describe_total
 
 Record = dict[str, Any]

@@ -9,12 +9,12 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.pages import charts
-from sfumato.pages.outline import Shades, define_areas, draw_map, draw_small_map
-from sfumato.pages.series import draw_series
-from sfumato.pages.svg import round_limit, step_of
-from sfumato.pages.words import clip_text, short, signed
 from sfumato.report.estimates import Estimate, estimate_counts
+from sfumato.report.pages import charts
+from sfumato.report.pages.outline import Shades, define_areas, draw_map, draw_small_map
+from sfumato.report.pages.series import draw_series
+from sfumato.report.pages.svg import round_limit, step_of
+from sfumato.report.pages.words import clip_text, short, signed
 
 if TYPE_CHECKING:
     from sfumato.report.facts import Facts

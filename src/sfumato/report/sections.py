@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.exact import NORMAL_95
 from sfumato.core.ledger.chain import ChargeEntry
-from sfumato.pages import charts
-from sfumato.pages.svg import round_limit
-from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
 from sfumato.report.explain.posterior import RARITIES, Total, posterior_bounds
 from sfumato.report.fields import read_numbers
+from sfumato.report.pages import charts
+from sfumato.report.pages.svg import round_limit
+from sfumato.report.pages.words import NONE, amount, clip_text, exponent, name_columns
 from sfumato.report.places import describe_places, draw_maps
 from sfumato.report.truth import describe_cells
 

@@ -96,7 +96,7 @@ class Answer:
         return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
 
     def _repr_html_(self) -> str:
-        from sfumato.pages.notebook import MOST_ROWS, render_card, render_table
+        from sfumato.report.pages.notebook import MOST_ROWS, render_card, render_table
 
         if self.explanation is not None:
             return render_card("Price", text=self.explanation, notes=self.notes)

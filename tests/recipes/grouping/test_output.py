@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.pages.words import plain_text
 from sfumato.recipes.grouping import draft_recipe, draw_groups, find_groups
 from sfumato.recipes.grouping.output import LEVELS
+from sfumato.report.pages.words import plain_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.anonymity.attack.matching import Classes, build_classes, join_classes
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import AttackError
-from sfumato.pages.render import render_text
+from sfumato.report.pages.render import render_text
 from sfumato.tables.contents import restore_formulas
 from sfumato.tables.read import TableLike, read_table, require_columns, spell_table
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sfumato.core.cost.curves import max_mu
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_delta, parse_exact
-from sfumato.pages.words import list_names
 from sfumato.recipes.grouping.association import (
     MEASURE,
     Partition,
@@ -28,6 +27,7 @@ from sfumato.recipes.grouping.association import (
     make_partition,
     measure_association,
 )
+from sfumato.report.pages.words import list_names
 
 MOST_ROWS = 200_000
 """Of a larger public table, as many rows are looked at, evenly spaced."""

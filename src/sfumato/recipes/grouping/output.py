@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.project import quote_toml
-from sfumato.pages.svg import draw_file, element, write
-from sfumato.pages.words import clip_text, plain_text, plural
+from sfumato.report.pages.svg import draw_file, element, write
+from sfumato.report.pages.words import clip_text, plain_text, plural
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -12,7 +12,6 @@ from typing import Any
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, format_exact, round_up
-from sfumato.pages.words import amount, at_least, at_most
 from sfumato.report.explain.guarantee import (
     Guarantee,
     Reading,
@@ -23,6 +22,7 @@ from sfumato.report.explain.guarantee import (
     read_epsilon,
 )
 from sfumato.report.explain.posterior import RARITIES
+from sfumato.report.pages.words import amount, at_least, at_most
 
 FALSE_ALARMS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10))
 """The rates of false alarms at which tests are described."""

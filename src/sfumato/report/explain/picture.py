@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write
-from sfumato.pages.words import at_least, at_most
 from sfumato.report.explain.explanation import Explanation, count_queries
 from sfumato.report.explain.guarantee import Guarantee, belief_bounds, least_missed
 from sfumato.report.explain.posterior import pure_bounds
 from sfumato.report.explain.powers import concentrated_powers
+from sfumato.report.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write
+from sfumato.report.pages.words import at_least, at_most
 
 _SIDE, _TOP, _LEFT, _RIGHT = 280, 92, 74, 444
 _WIDTH, _HEIGHT = 760, 470

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sfumato._version import __version__
+from sfumato.core import __version__
 from sfumato.core.errors import SfumatoError
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body, refuse_fields

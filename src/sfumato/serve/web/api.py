@@ -27,7 +27,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from sfumato._version import __version__
+from sfumato.core import __version__
 from sfumato.core.errors import ReleaseError
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.serve.web.exchange import find_service, list_rows, read_json, require_asker, to_plain

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from sfumato.pages.answers import draw_icon
-from sfumato.pages.render import render_page
+from sfumato.report.pages.answers import draw_icon
+from sfumato.report.pages.render import render_page
 from sfumato.serve.web.exchange import (
     Asker,
     field,
@@ -56,7 +56,7 @@ def _asset(name: str) -> tuple[bytes, str]:
     elif name == "icon.png":
         content = draw_icon()
     else:
-        content = files("sfumato.pages").joinpath("templates", "serve", name).read_bytes()
+        content = files("sfumato.report.pages").joinpath("templates", "serve", name).read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:12]
 
 

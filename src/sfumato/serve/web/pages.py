@@ -24,7 +24,7 @@ from starlette.routing import Route
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.exact import parse_exact, parse_positive
-from sfumato.pages.answers import (
+from sfumato.report.pages.answers import (
     Interval,
     Spending,
     draw_intervals_of,
@@ -32,7 +32,7 @@ from sfumato.pages.answers import (
     draw_sketch,
     draw_timeline,
 )
-from sfumato.pages.words import clip_text, short
+from sfumato.report.pages.words import clip_text, short
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import (
     Asker,

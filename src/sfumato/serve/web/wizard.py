@@ -41,8 +41,8 @@ from sfumato.core.facts.project import (
 )
 from sfumato.core.facts.table import Table
 from sfumato.curator import Curator, describe_source
-from sfumato.pages.answers import Interval, draw_intervals_of
 from sfumato.recipes.files import parse_recipe
+from sfumato.report.pages.answers import Interval, draw_intervals_of
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from sfumato._version import __version__
+from sfumato.core import __version__
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_exact, parse_positive
 from sfumato.serve.results import Column

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from sfumato.pages.svg import (
+from sfumato.report.pages.svg import (
     COLOURS,
     DIVERGING,
     SEQUENTIAL,
@@ -20,7 +20,7 @@ from sfumato.pages.svg import (
     element,
     write_png,
 )
-from sfumato.pages.words import clip_text
+from sfumato.report.pages.words import clip_text
 
 
 @pytest.mark.parametrize("text", ["<b>", "a & b", "\"'", "</script><img src=x onerror=alert(1)>"])

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.pages.svg import (
+from sfumato.report.pages.svg import (
     EMPTY,
     STEPS,
     Position,
@@ -24,7 +24,7 @@ from sfumato.pages.svg import (
     trace,
     write,
 )
-from sfumato.pages.words import clip_text, percent, short, signed, whole
+from sfumato.report.pages.words import clip_text, percent, short, signed, whole
 
 _WIDTH = 340  # units; a phone shows it without scrolling
 MOST_COLUMNS = 170

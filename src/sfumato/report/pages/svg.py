@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from sfumato.pages.words import percent, show_hidden
+from sfumato.report.pages.words import percent, show_hidden
 
 Position = tuple[float, float]
 

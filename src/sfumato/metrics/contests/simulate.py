@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.contests.packs import BINS_BY_HAND, Contest
 from sfumato.core.errors import ReleaseError
 from sfumato.core.facts.column import parse_ranges
 from sfumato.core.files import write_folder
+from sfumato.metrics.contests.packs import BINS_BY_HAND, Contest
 from sfumato.tables.contents import table_to_csv
 
 _YEAR, _PUBLIC_YEAR = 2016, 2019

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.contests.packs import COUNTED, Contest, Pack
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import SchemaError
 from sfumato.core.exact import format_exact, round_up
 from sfumato.core.facts.column import OTHER
 from sfumato.core.files import check_file, check_parent, write_file
-from sfumato.pages.render import render_text
+from sfumato.metrics.contests.packs import COUNTED, Contest, Pack
+from sfumato.report.pages.render import render_text
 from sfumato.tables.contents import table_to_csv
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.pages.svg import STEPS, draw_picture, element
-from sfumato.pages.words import clip_text
+from sfumato.report.pages.svg import STEPS, draw_picture, element
+from sfumato.report.pages.words import clip_text
 
 Ring = NDArray[np.float64]
 """Longitudes and latitudes in degrees, one row per corner; the last is the first again."""

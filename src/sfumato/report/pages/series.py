@@ -10,8 +10,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.pages.svg import draw_file, draw_line, draw_picture, element, round_limit, write
-from sfumato.pages.words import clip_text, short
+from sfumato.report.pages.svg import draw_file, draw_line, draw_picture, element, round_limit, write
+from sfumato.report.pages.words import clip_text, short
 
 _WIDTH = 172
 _MOST_DOTS = 40  # with more, dots cover the line

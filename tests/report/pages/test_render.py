@@ -8,7 +8,7 @@ from subprocess import run
 import pytest
 from jinja2 import UndefinedError
 
-from sfumato.pages.render import _environment, render_page
+from sfumato.report.pages.render import _environment, render_page
 
 BASE = {"title": "t", "internal": False, "sections": []}
 
@@ -25,7 +25,7 @@ def test_what_is_missing_is_an_error_and_not_a_gap():
 
 @pytest.mark.parametrize("name", sorted(_environment().list_templates()))
 def test_a_template_escapes_and_asks_nobody(name):
-    text = (resources.files("sfumato.pages") / "templates" / name).read_text()
+    text = (resources.files("sfumato.report.pages") / "templates" / name).read_text()
     assert not re.search(r"\|\s*safe\b|autoescape", text)
     served = name.startswith("serve/")  # these may ask their own server; the others are whole by themselves
     for sign in (

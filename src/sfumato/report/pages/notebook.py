@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from sfumato.pages.render import render_page
-from sfumato.pages.svg import element
-from sfumato.pages.words import MINUS, NONE, clip_text, plural
+from sfumato.report.pages.render import render_page
+from sfumato.report.pages.svg import element
+from sfumato.report.pages.words import MINUS, NONE, clip_text, plural
 
 if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from sfumato.core.exact import format_exact
-from sfumato.pages.charts import draw_scale
-from sfumato.pages.svg import STEPS, as_markup, colour_rules, element
-from sfumato.pages.words import (
+from sfumato.report.pages.charts import draw_scale
+from sfumato.report.pages.svg import STEPS, as_markup, colour_rules, element
+from sfumato.report.pages.words import (
     amount,
     at_least,
     at_most,
@@ -69,7 +69,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("sfumato.pages"),
+        loader=PackageLoader("sfumato.report.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=as_markup,

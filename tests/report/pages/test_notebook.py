@@ -6,9 +6,9 @@ import pytest
 
 import sfumato as sf
 from helpers.pages import Reader
-from sfumato.pages.notebook import MOST_ROWS, render_card, render_table
-from sfumato.pages.render import Page
 from sfumato.report.page import build_report
+from sfumato.report.pages.notebook import MOST_ROWS, render_card, render_table
+from sfumato.report.pages.render import Page
 
 EVIL = "<script>alert(1)</script>"
 

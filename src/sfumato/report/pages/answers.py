@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from sfumato.pages.svg import (
+from sfumato.report.pages.svg import (
     SEQUENTIAL,
     draw_line,
     draw_picture,
@@ -21,7 +21,7 @@ from sfumato.pages.svg import (
     write,
     write_png,
 )
-from sfumato.pages.words import MINUS, clip_text, short
+from sfumato.report.pages.words import MINUS, clip_text, short
 
 _WIDTH = 340  # units; a phone shows it without scrolling
 _MOST_COLUMNS = 31

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from sfumato.contests.packs import COUNTED, Pack
 from sfumato.core.errors import SchemaError
 from sfumato.core.exact import format_exact
 from sfumato.metrics import match3, pie_chart, taxi
 from sfumato.metrics.compare import HALF, ZEROS
+from sfumato.metrics.contests.packs import COUNTED, Pack
 from sfumato.metrics.scoring import score_records
-from sfumato.pages.render import Page, render_page
+from sfumato.report.pages.render import Page, render_page
 
 _SEED = 2020
 _METRICS = {

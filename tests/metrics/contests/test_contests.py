@@ -7,10 +7,10 @@ import pytest
 
 import sfumato as sf
 from helpers.cli import run_main
-from sfumato.contests import make_pack, read_pack, run_entry, score_pack
-from sfumato.contests.entries import group_fields, list_entries
-from sfumato.contests.packs import read_codebook
 from sfumato.core.errors import ReleaseError, SchemaError
+from sfumato.metrics.contests import make_pack, read_pack, run_entry, score_pack
+from sfumato.metrics.contests.entries import group_fields, list_entries
+from sfumato.metrics.contests.packs import read_codebook
 
 SIZES = {"sprint1": 500, "sprint3": 60, "match3": 300}
 
