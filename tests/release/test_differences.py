@@ -14,7 +14,7 @@ import sfumato as sf
 from helpers.projects import project_text
 from sfumato.release.certificate import pack_json
 from sfumato.release.verification import count_units, describe_differences, describe_lines, find_differences
-from sfumato.tables.contents import table_to_parquet
+from sfumato.tables.read import table_to_parquet
 
 PROJECT = project_text(
     {

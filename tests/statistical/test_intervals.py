@@ -13,7 +13,7 @@ import pytest
 
 import sfumato as sf
 from helpers.regression import solve
-from sfumato.release.ask.intervals import enclose_positive
+from sfumato.release.ask.answer import enclose_positive
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -60,7 +60,7 @@ def to_bytes(answer: Answer, kind: str) -> bytes:
     """Returns an answer as the bytes of a file of this kind."""
     import json
 
-    from sfumato.tables.contents import table_to_csv, table_to_parquet
+    from sfumato.tables.read import table_to_csv, table_to_parquet
 
     if kind == "parquet":
         return table_to_parquet(answer.table, varied=())

@@ -33,8 +33,7 @@ def predict(
     from sfumato.core.files import check_file, write_file
     from sfumato.learn import open_model
     from sfumato.learn.model import to_columns
-    from sfumato.tables.contents import table_to_csv, table_to_parquet
-    from sfumato.tables.read import read_table
+    from sfumato.tables.read import read_table, table_to_csv, table_to_parquet
 
     model = open_model(folder)
     if sql is not None:

@@ -610,7 +610,7 @@ class Curator:
 def _show_stages(given: Callable[[str], None] | None) -> AbstractContextManager[Callable[[str], None]]:
     """Lend the function that is called with each stage: the `given` one, a notebook's, or one for nobody."""
     if given is None and "IPython" in sys.modules:
-        from sfumato.report.pages.progress import show_stages
+        from sfumato.report.pages.notebook import show_stages
 
         return show_stages()
     return nullcontext(given or (lambda _: None))

@@ -6,8 +6,7 @@ Ladder. The guide is docs/holdout.md, the proof docs/proofs/holdout.md.
 """
 
 from sfumato.core.errors import HoldoutSpent, QuestionRefused
-from sfumato.holdout.guard import Answer, ReusableHoldout, Scorer
-from sfumato.holdout.leaderboard import Leaderboard, Standing, ladder_error
+from sfumato.holdout.guard import Answer, Leaderboard, ReusableHoldout, Scorer, Standing, ladder_error
 from sfumato.holdout.plan import Accuracy, HoldoutPlan, HoldoutPrivacy, plan_holdout
 
 __all__ = [

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import MetricError
-from sfumato.tables.contents import restore_formulas
-from sfumato.tables.read import TableLike, guess_kinds, read_table
+from sfumato.tables.read import TableLike, guess_kinds, read_table, restore_formulas
 from sfumato.tables.read import is_text as is_text_type
 
 SideName = Literal["truth", "release"]

@@ -39,7 +39,7 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
-from sfumato.tables.contents import table_to_csv, table_to_parquet
+from sfumato.tables.read import table_to_csv, table_to_parquet
 
 if TYPE_CHECKING:
     from sfumato.inference.model import Model

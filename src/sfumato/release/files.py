@@ -18,7 +18,7 @@ from sfumato.core.errors import ReleaseError
 from sfumato.core.questions.choices import Chosen
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid, request_size
 from sfumato.recipes.base import MOST_ANSWERS
-from sfumato.tables.contents import table_to_parquet
+from sfumato.tables.read import table_to_parquet
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

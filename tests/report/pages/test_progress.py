@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import sfumato as sf
-from sfumato.report.pages.progress import show_stages
+from sfumato.report.pages.notebook import show_stages
 
 
 class Handle:

@@ -22,8 +22,7 @@ from sfumato.anonymity.attack.matching import Classes, build_classes, join_class
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import AttackError
 from sfumato.report.pages.render import render_text
-from sfumato.tables.contents import restore_formulas
-from sfumato.tables.read import TableLike, read_table, require_columns, spell_table
+from sfumato.tables.read import TableLike, read_table, require_columns, restore_formulas, spell_table
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 

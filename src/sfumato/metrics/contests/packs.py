@@ -7,11 +7,13 @@
 | match3 | `NAME.csv` | `NAME-specs.json`: largest codes, `codebook.cbk` | rows, a file per epsilon |
 
 Public records of the development phase lie beside them as `public.csv`, or are named by the caller.
+A simulated pack has the same form; everything in it follows from a public seed, and nobody in it is real.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -20,7 +22,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sfumato.core.errors import SchemaError
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sfumato.core.errors import ReleaseError, SchemaError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column, parse_ranges
 from sfumato.core.facts.contest import Parameters, Run, read_parameters
@@ -28,6 +34,8 @@ from sfumato.core.facts.domain import Bins, IntegerRange, Values
 from sfumato.core.facts.limits import MOST_TEXT, read_regular
 from sfumato.core.facts.project import Project
 from sfumato.core.facts.table import Bounding, PrivacyUnit, Table
+from sfumato.core.files import write_folder
+from sfumato.tables.read import table_to_csv
 
 Contest = Literal["sprint1", "sprint3", "match3"]
 CONTESTS: tuple[Contest, ...] = get_args(Contest)
@@ -307,3 +315,247 @@ def _first_line(path: Path) -> tuple[str, ...]:
             return tuple(next(csv.reader(lines), ()))
     except (OSError, UnicodeDecodeError, csv.Error):
         raise SchemaError(f"the pack has no readable {path.name}") from None
+
+
+_YEAR, _PUBLIC_YEAR = 2016, 2019
+_NEIGHBOURHOODS, _KINDS = 60, 20
+_MOST = {"sprint1": 20, "sprint3": 200, "match3": 1}
+_PEOPLE = {"sprint1": 40_000, "sprint3": 1_500, "match3": 20_000}
+_DELTA = Fraction(25, 10**6)
+_COMPANIES, _PAYMENTS = 57, (-1, 0, 1, 2, 3, 5, 6, 7, 8)
+_AREAS = (-1, *range(1, 78))
+_AMOUNTS = {"fare": 9900, "tips": 407, "trip_total": 9900, "trip_seconds": 86400, "trip_miles": 1428}
+
+# The 98 fields of the 1940 census and the largest code of each, as the contest published them; the second
+# number is how many codes the codebook lists.
+_FIELDS = """
+COUNTY 1250  URBAN 2 3  METRO 3 5  METAREA 656 334  METAREAD 6560 378  CITY 9999 1163  CITYPOP 3224
+SIZEPL 30 19  URBPOP 3224  SEA 53  WARD 5  GQ 6 7  GQTYPE 9 10  GQTYPED 999 92  GQFUNDS 99 13  FARM 2 3
+OWNERSHP 2 3  OWNERSHPD 20 8  RENT 9999  VALUEH 9999999  ENUMDIST 3020  SUPDIST 630  SPLIT 1 2
+SLREC 2 2  RESPONDT 2 3  FAMSIZE 21 29  NCHLT5 6 10  SEX 2 2  AGE 108 130  AGEMONTH 99 15  MARST 6 6
+MARRNO 9 10  AGEMARR 89 89  CHBORN 99 61  RACE 6 9  RACED 620 238  HISPAN 4 6  HISPAND 480 55
+BPL 900 163  BPLD 90021 536  MBPL 900 164  MBPLD 90020 537  FBPL 900 165  FBPLD 90020 539  NATIVITY 5 6
+CITIZEN 4 6  MTONGUE 96 92  MTONGUED 9601 489  SPANNAME 2 4  HISPRULE 8 9  SCHOOL 2 4  HIGRADE 99 24
+HIGRADED 999 69  EDUC 99 12  EDUCD 999 44  EMPSTAT 3 4  EMPSTATD 34 15  LABFORCE 2 3  OCC 998
+OCC1950 999 283  IND 999  IND1950 997 162  CLASSWKR 9 3  CLASSWKRD 98 16  WKSWORK1 52  WKSWORK2 6 7
+HRSWORK1 98  HRSWORK2 8 9  DURUNEMP 999  UOCC 999 231  UOCC95 999 279  UIND 999 136  UCLASSWK 8 8
+INCWAGE 999998  INCNONWG 9 4  OCCSCORE 80  SEI 96  PRESGL 815  ERSCOR50 9999  EDSCOR50 9999
+NPBOSS50 9999  MIGRATE5 9 7  MIGRATE5D 90 15  MIGPLAC5 999 199  MIGMET5 9999  MIGTYPE5 9 6
+MIGCITY5 9999  MIGSEA5 997  SAMEPLAC 9 4  SAMESEA5 9 6  MIGCOUNTY 9999  VETSTAT 9 4  VETSTATD 99 10
+VET1940 8 4  VETWWI 2 3  VETPER 8 8  VETCHILD 9 5  SSENROLL 2 3
+"""
+
+
+def make_pack(
+    contest: Contest, out: Path | str, *, people: int | None = None, seed: int = 1940, force: bool = False
+) -> Path:
+    """The folder `out` with a simulated pack of `contest` about so many `people` (taxis, residents, persons).
+
+    Public records are another draw from the same city or country, as the contests' development data were.
+    """
+    out = Path(out)
+    if out.exists() and not force:
+        raise ReleaseError(f"folder {out.name!r} exists already; --force replaces what it holds")
+    count = _PEOPLE[contest] if people is None else people
+    if count < 10:
+        raise ReleaseError(f"a pack needs at least 10 people, got {count}")
+    make = {"sprint1": _make_incidents, "sprint3": _make_trips, "match3": _make_census}[contest]
+    write_folder(out, make(count, seed))
+    return out
+
+
+def _make_incidents(people: int, seed: int) -> dict[str, bytes]:
+    neighbourhoods, kinds, months = range(_NEIGHBOURHOODS), range(_KINDS), range(1, 13)
+    schema = {
+        "periods": [{"year": _YEAR, "month": month} for month in months],
+        "neighborhood": [{"code": code, "name": f"Neighborhood {code}"} for code in neighbourhoods],
+        "incident_type": [{"code": code, "name": f"Kind {code}"} for code in kinds],
+    }
+    runs = [
+        {"epsilon": epsilon, "delta": people**-2, "max_records_per_individual": 20}
+        for epsilon in (1.0, 2.0, 10.0)
+    ]
+    header = ["epsilon", "neighborhood", "year", "month", *kinds]
+    lines = [
+        [run["epsilon"], place, _YEAR, month, *[0] * _KINDS]
+        for run in runs
+        for place in neighbourhoods
+        for month in months
+    ]
+    return {
+        "parameters.json": _pack_json({"runs": runs, "schema": schema}),
+        "submission_format.csv": _pack_lines([header, *lines]),
+        "incidents.csv": _pack_table(_draw_incidents(people, seed, turn=0, year=_YEAR)),
+        "public.csv": _pack_table(_draw_incidents(people, seed, turn=1, year=_YEAR)),
+    }
+
+
+def _draw_incidents(people: int, seed: int, *, turn: int, year: int) -> dict[str, NDArray[Any]]:
+    city = np.random.default_rng(seed)
+    homes, kinds = city.dirichlet(np.full(_NEIGHBOURHOODS, 0.8)), city.dirichlet(np.full(_KINDS, 0.4))
+    leaning = city.dirichlet(kinds * 30 + 0.05, size=_NEIGHBOURHOODS)
+    random = np.random.default_rng([seed, turn])
+    resident = np.repeat(np.arange(people), np.minimum(random.geometric(0.35, people), _MOST["sprint1"]))
+    home = random.choice(_NEIGHBOURHOODS, people, p=homes)[resident]
+    place = np.where(
+        random.random(resident.size) < 0.8, home, random.choice(_NEIGHBOURHOODS, resident.size, p=homes)
+    )
+    month = np.clip(np.rint(random.normal(7, 3.4, resident.size)), 1, 12).astype(np.int64)
+    kind = _draw_each(leaning[place], random)
+    order = random.permutation(resident.size)
+    return {
+        "year": np.full(resident.size, year),
+        "month": month[order],
+        "day_of_week": random.integers(0, 7, resident.size),
+        "neighborhood": place[order],
+        "incident_type": kind[order],
+        "sim_resident": 100_000 + resident[order],
+    }
+
+
+def _make_trips(people: int, seed: int) -> dict[str, bytes]:
+    listed = {
+        "shift": range(21),
+        "company_id": range(_COMPANIES),
+        "pickup_community_area": _AREAS,
+        "dropoff_community_area": _AREAS,
+        "payment_type": _PAYMENTS,
+        "trip_day_of_week": range(7),
+        "trip_hour_of_day": range(24),
+    }
+    schema: dict[str, Any] = {"taxi_id": {"dtype": "int64", "kind": "id"}}
+    schema |= {name: {"kind": "categorical", "values": list(values)} for name, values in listed.items()}
+    schema |= {name: {"kind": "numeric", "min": -1, "max": most} for name, most in _AMOUNTS.items()}
+    runs = [
+        {
+            "epsilon": epsilon,
+            "delta": float(_DELTA),
+            "max_records": 10**6,
+            "max_records_per_individual": _MOST["sprint3"],
+        }
+        for epsilon in (1.0, 10.0)
+    ]
+    trips = _draw_trips(people, seed, turn=0)
+    header = ["epsilon", *(name for name in trips if not name.startswith(("trip_day", "trip_hour")))]
+    return {
+        "parameters.json": _pack_json({"runs": runs, "schema": schema}),
+        "submission_format.csv": _pack_lines([header]),
+        "ground_truth.csv": _pack_table(trips),
+        "public.csv": _pack_table(_draw_trips(people, seed, turn=1)),
+    }
+
+
+def _draw_trips(taxis: int, seed: int, *, turn: int) -> dict[str, NDArray[Any]]:
+    """Taxis with a company and two shifts a week; trips begin where people are and cost by their length."""
+    city = np.random.default_rng(seed)
+    busy, companies = city.dirichlet(np.full(len(_AREAS), 0.25)), city.dirichlet(np.full(_COMPANIES, 0.3))
+    there = city.uniform(0, 25, (len(_AREAS), 2))
+    random = np.random.default_rng([seed, turn])
+    taxi = np.repeat(
+        np.arange(taxis), np.minimum(1 + random.negative_binomial(1.2, 0.025, taxis), _MOST["sprint3"])
+    )
+    company = random.choice(_COMPANIES, taxis, p=companies)[taxi]
+    shifts = random.integers(0, 21, (taxis, 2))
+    shift = shifts[taxi, random.integers(0, 2, taxi.size)]
+    pickup = random.choice(len(_AREAS), taxi.size, p=busy)
+    same = random.random(taxi.size) < 0.25
+    dropoff = np.where(same, pickup, random.choice(len(_AREAS), taxi.size, p=busy))
+    miles = np.hypot(*(there[pickup] - there[dropoff]).T) + random.exponential(1, taxi.size)
+    seconds = np.minimum(180 + 170 * miles * random.lognormal(0, 0.3, taxi.size), 80_000)
+    fare = np.minimum(3 + 2.3 * miles, 400)
+    payment = random.choice(
+        len(_PAYMENTS), taxi.size, p=[0.005, 0.5, 0.4, 0.03, 0.03, 0.01, 0.01, 0.01, 0.005]
+    )
+    tips = np.where(payment == 2, fare * random.beta(4, 14, taxi.size), 0)
+    amounts = {
+        "fare": fare,
+        "tips": tips,
+        "trip_total": fare + tips,
+        "trip_seconds": seconds,
+        "trip_miles": miles,
+    }
+    return {
+        "taxi_id": 1_000_000 + (7919 * (taxi + taxis * turn)) % 8_000_000,
+        "shift": shift,
+        "company_id": company,
+        "pickup_community_area": np.array(_AREAS)[pickup],
+        "dropoff_community_area": np.array(_AREAS)[dropoff],
+        "payment_type": np.array(_PAYMENTS)[payment],
+        "trip_day_of_week": shift // 3,
+        "trip_hour_of_day": (4 + 8 * (shift % 3) + random.integers(0, 8, taxi.size)) % 24,
+        **{name: np.rint(values).astype(np.int64) for name, values in amounts.items()},
+    }
+
+
+def _make_census(people: int, seed: int) -> dict[str, bytes]:
+    found = re.findall(r"([A-Z]\w*) (\d+)(?: (\d+))?", _FIELDS)
+    fields = {name: (int(most), int(listed) if listed else None) for name, most, listed in found}
+    codes = {name: _list_codes(name, *facts) for name, facts in fields.items()}
+    specs = {name: {"type": "enum", "maxval": facts[0], "optional": False} for name, facts in fields.items()}
+    book = "".join(
+        f"{name}\tField {name.lower()}\n"
+        + "".join(f"{code}\tCode {code}\n" for code in codes[name].tolist())
+        + "\n"
+        for name, facts in fields.items()
+        if facts[1] is not None
+    )
+    return {
+        "colorado-specs.json": _pack_json(specs),
+        "codebook.cbk": book.encode(),
+        "colorado.csv": _pack_table(_draw_people(people, codes, seed, turn=0)),
+        "public.csv": _pack_table(_draw_people(people, codes, seed, turn=1)),
+    }
+
+
+def _list_codes(name: str, most: int, listed: int | None) -> NDArray[np.int64]:
+    """The codes of a field that occur: those of the codebook, spread up to the largest, or all of them."""
+    if name in BINS_BY_HAND:
+        return np.array(parse_ranges(BINS_BY_HAND[name]))
+    if listed is None:
+        return np.arange(most + 1)
+    if name == "SEX":
+        return np.array([1, 2])
+    return np.unique(np.linspace(0, most, min(listed, most + 1)).astype(np.int64))
+
+
+def _draw_people(
+    people: int, codes: Mapping[str, NDArray[np.int64]], seed: int, *, turn: int
+) -> dict[str, NDArray[Any]]:
+    """Persons whose fields follow three hidden numbers: of where they live, work, and come from."""
+    country = np.random.default_rng(seed)
+    facts = {
+        name: (int(country.integers(0, 3)), float(country.uniform(0.3, 0.95)), float(country.uniform(1, 4)))
+        for name in codes
+    }
+    random = np.random.default_rng([seed, turn])
+    hidden = random.beta(0.6, 1.6, (3, people))
+    drawn = {}
+    for name, known in codes.items():
+        which, weight, steep = facts[name]
+        follows = random.random(people) < weight
+        shares = np.where(follows, hidden[which], random.beta(0.6, 1.6, people))
+        drawn[name] = known[np.minimum((shares**steep * known.size).astype(np.int64), known.size - 1)]
+    return drawn
+
+
+def _draw_each(shares: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
+    """One code per row of `shares`, drawn by them."""
+    below = np.cumsum(shares, axis=1)
+    codes: NDArray[np.int64] = np.minimum(
+        (below < random.random(len(shares))[:, None]).sum(axis=1), shares.shape[1] - 1
+    )
+    return codes
+
+
+def _pack_json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _pack_lines(lines: list[list[Any]]) -> bytes:
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator="\n").writerows(lines)
+    return sink.getvalue().encode()
+
+
+def _pack_table(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    return table_to_csv(pa.table(dict(columns)), bare_names=True)
