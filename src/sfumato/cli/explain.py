@@ -56,7 +56,7 @@ def explain(
     explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
     lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
     if picture is not None:
-        from sfumato.report.explain.explanation import draw_explanation
+        from sfumato.report.explain.picture import draw_explanation
 
         write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:
