@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from sfumato.cli.output import Force, Json, note, note_compiling, print_json, progress, say, split_names
+from sfumato.cli.output import Force, Json, note, note_compiling, print_result, progress, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,71 +19,47 @@ if TYPE_CHECKING:
 
 
 def anonymize(
-    table: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file of people's records.")],
-    quasi: Annotated[
-        list[str], typer.Option("--quasi", help="The quasi-identifiers: age,sex,postcode; may repeat.")
-    ],
-    k: Annotated[int, typer.Option("--k", help="At least so many records look the same.")],
-    out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet, .csv or .csv.gz.")],
+    table: Annotated[str, Argument(help="A Parquet, CSV or CSV.gz file of people's records.")],
+    quasi: Annotated[list[str], Option(help="The quasi-identifiers: age,sex,postcode; may repeat.")],
+    k: Annotated[int, Option(help="At least so many records look the same.")],
+    out: Annotated[str, Option("--out", "-o", help="The file to write: .parquet, .csv or .csv.gz.")],
     sensitive: Annotated[
-        list[str] | None, typer.Option("--sensitive", help="Sensitive columns, kept as they are; may repeat.")
+        list[str] | None, Option(help="Sensitive columns, kept as they are; may repeat.")
     ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Further columns to keep as they are; may repeat.")
-    ] = None,
+    keep: Annotated[list[str] | None, Option(help="Further columns to keep as they are; may repeat.")] = None,
     identifiers: Annotated[
-        list[str] | None,
-        typer.Option("--identifiers", help="Columns that name people and must not come out; may repeat."),
+        list[str] | None, Option(help="Columns that name people and must not come out; may repeat.")
     ] = None,
-    individual: Annotated[
-        str | None, typer.Option("--individual", help="The column of people; k then counts people.")
-    ] = None,
+    individual: Annotated[str | None, Option(help="The column of people; k then counts people.")] = None,
     rows_are_people: Annotated[
-        bool, typer.Option("--rows-are-people", help="Nobody has several records; no column is suspected.")
+        bool, Option("--rows-are-people", help="Nobody has several records; no column is suspected.")
     ] = False,
-    hierarchies: Annotated[
-        str | None, typer.Option("--hierarchies", help="A TOML file of hierarchies, by column.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option("--method", help="local, cuts, strict, relaxed, lattice or microaggregate.")
-    ] = "local",
+    hierarchies: Annotated[str | None, Option(help="A TOML file of hierarchies, by column.")] = None,
+    method: Annotated[str, Option(help="local, cuts, strict, relaxed, lattice or microaggregate.")] = "local",
     l: Annotated[  # noqa: E741 - the field's word
-        int | None, typer.Option("--l", help="At least so many different sensitive values in a class.")
+        int | None, Option(help="At least so many different sensitive values in a class.")
     ] = None,
-    entropy_l: Annotated[float | None, typer.Option("--entropy-l", help="Entropy l-diversity.")] = None,
-    recursive: Annotated[
-        str | None, typer.Option("--recursive", help="Recursive (c,l)-diversity, as C,L: 3,2.")
-    ] = None,
-    t: Annotated[float | None, typer.Option("--t", help="t-closeness: the largest distance, 0 to 1.")] = None,
+    entropy_l: Annotated[float | None, Option(help="Entropy l-diversity.")] = None,
+    recursive: Annotated[str | None, Option(help="Recursive (c,l)-diversity, as C,L: 3,2.")] = None,
+    t: Annotated[float | None, Option(help="t-closeness: the largest distance, 0 to 1.")] = None,
     distance: Annotated[
-        list[str] | None,
-        typer.Option("--distance", help="Of t: equal or ordered, or COLUMN=ordered; may repeat."),
+        list[str] | None, Option(help="Of t: equal or ordered, or COLUMN=ordered; may repeat.")
     ] = None,
-    delta: Annotated[float | None, typer.Option("--delta", help="Delta-disclosure, above 0.")] = None,
-    register: Annotated[
-        str | None, typer.Option("--register", help="A file of the population, for risk and linkage.")
-    ] = None,
+    delta: Annotated[float | None, Option(help="Delta-disclosure, above 0.")] = None,
+    register: Annotated[str | None, Option(help="A file of the population, for risk and linkage.")] = None,
     k_map: Annotated[
-        bool, typer.Option("--k-map", help="k counts the people of --register, not the table's records.")
+        bool, Option("--k-map", help="k counts the people of --register, not the table's records.")
     ] = False,
     weight: Annotated[
-        list[str] | None,
-        typer.Option("--weight", help="COLUMN=NUMBER: how much its loss counts; may repeat."),
+        list[str] | None, Option(help="COLUMN=NUMBER: how much its loss counts; may repeat.")
     ] = None,
-    survey_weights: Annotated[
-        str | None, typer.Option("--survey-weights", help="The column of survey weights, for risk only.")
-    ] = None,
-    max_suppressed: Annotated[
-        float, typer.Option("--max-suppressed", help="The largest share of records to leave out.")
-    ] = 0.0,
-    max_suppressed_cells: Annotated[
-        float, typer.Option("--max-suppressed-cells", help="The largest share of cells that are *.")
-    ] = 1.0,
+    survey_weights: Annotated[str | None, Option(help="The column of survey weights, for risk only.")] = None,
+    max_suppressed: Annotated[float, Option(help="The largest share of records to leave out.")] = 0.0,
+    max_suppressed_cells: Annotated[float, Option(help="The largest share of cells that are *.")] = 1.0,
     target: Annotated[
-        str | None,
-        typer.Option("--target", help="The column to predict; the first sensitive one by default."),
+        str | None, Option(help="The column to predict; the first sensitive one by default.")
     ] = None,
-    report: Annotated[str | None, typer.Option("--report", help="An HTML file to write, INTERNAL.")] = None,
+    report: Annotated[str | None, Option(help="An HTML file to write, INTERNAL.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -162,14 +138,12 @@ def anonymize(
             before=summarise_and_report,
         )
     (summary,) = summaries
-    if json:
-        print_json({"out": goal, "report": page, **summary.to_record()})
-        return
-    say(f"Wrote {goal}, and measured it as it was written.")
-    say(describe_summary(summary))
+    lines = [f"Wrote {goal}, and measured it as it was written.", describe_summary(summary)]
     if page is not None:
-        say(f"Wrote {page} ({page.stat().st_size / 1000:,.0f} kB).")
-    note(INTERNAL)
+        lines.append(f"Wrote {page} ({page.stat().st_size / 1000:,.0f} kB).")
+    print_result({"out": goal, "report": page, **summary.to_record()}, *lines, json=json)
+    if not json:
+        note(INTERNAL)
 
 
 def _refuse_records(table: str, hierarchies: Path) -> None:
@@ -257,4 +231,4 @@ def _clean_up_when_stopped() -> None:
 
 
 def _misuse(message: str) -> NoReturn:
-    raise typer.BadParameter(message)
+    raise BadParameter(message)

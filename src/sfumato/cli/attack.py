@@ -1,52 +1,50 @@
-"""`sfumato attack`: linkage of a release with a register, and two attacks that DP-SELECT withstands."""
+"""`sfumato attack` and `explain`: what an adversary learns from a release, and what a guarantee allows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, BadParameter, Option
 
-from sfumato.cli.output import Json, note, print_json, say, split_names
+from sfumato.cli.output import Force, Json, note, print_result, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.anonymity.attack.link import Linkage, Published
 
+
 attack = typer.Typer(
-    help="Attack a release as an adversary would: INTERNAL, on the private side.",
+    help="Attack a release as an adversary would: INTERNAL.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-Epsilon = Annotated[str, typer.Option("--epsilon", help="The epsilon of every count.")]
-BudgetOption = Annotated[str, typer.Option("--budget", help="The whole budget of the clinic.")]
+Epsilon = Annotated[str, Option("--epsilon", help="The epsilon of every count.")]
+BudgetOption = Annotated[str, Option("--budget", help="The whole budget of the clinic.")]
 
 
 @attack.command()
 def link(
-    release: Annotated[str, typer.Argument(help="A release folder, or a Parquet, CSV or CSV.gz file.")],
-    register: Annotated[str, typer.Option("--with", help="A register of people with names.")],
-    on: Annotated[str, typer.Option("--on", help="The quasi-identifiers: birthday,postcode,sex.")],
-    reveal: Annotated[str | None, typer.Option("--reveal", help="The sensitive column.")] = None,
-    before: Annotated[
-        str | None, typer.Option("--before", help="An earlier release, attacked the same way.")
-    ] = None,
-    truth: Annotated[
-        str | None, typer.Option("--truth", help="A file with the identity behind every row.")
-    ] = None,
+    release: Annotated[str, Argument(help="A release folder, or a Parquet, CSV or CSV.gz file.")],
+    register: Annotated[str, Option("--with", help="A register of people with names.")],
+    on: Annotated[str, Option(help="The quasi-identifiers: birthday,postcode,sex.")],
+    reveal: Annotated[str | None, Option(help="The sensitive column.")] = None,
+    before: Annotated[str | None, Option(help="An earlier release, attacked the same way.")] = None,
+    truth: Annotated[str | None, Option(help="A file with the identity behind every row.")] = None,
     identity: Annotated[
-        str | None,
-        typer.Option("--identity", help="The column that names people; the register's first by default."),
+        str | None, Option(help="The column that names people; the register's first by default.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="A column that joins truth and release.")] = None,
+    key: Annotated[str | None, Option(help="A column that joins truth and release.")] = None,
     count: Annotated[
-        str | None, typer.Option("--count", help="The column that says how many records a row stands for.")
+        str | None, Option(help="The column that says how many records a row stands for.")
     ] = None,
-    few: Annotated[int, typer.Option("--few", help="The most records that count as few.")] = 5,
-    show: Annotated[int, typer.Option("--show", min=0, help="List so many linked people. Careful.")] = 0,
+    few: Annotated[int, Option(help="The most records that count as few.")] = 5,
+    show: Annotated[int, Option(min=0, help="List so many linked people. Careful.")] = 0,
     json: Json = False,
 ) -> None:
     """Join a release with a register on quasi-identifiers, and count who is found.
@@ -81,14 +79,10 @@ def link(
     rows, found = run(release, "release")
     note(INTERNAL)
     shown = _list_links(rows, people, found, name=name, reveal=reveal, most=show)
-    if json:
-        document: dict[str, Any] = {"internal": INTERNAL, **found.to_record()}
-        document["before"] = None if earlier is None else earlier.to_record()
-        print_json({**document, "shown": shown})
-        return
-    say(describe_linkage(found, before=earlier))
-    for each in shown:
-        say("  ".join(f"{key} {value!r}" for key, value in each.items()))
+    before_it = None if earlier is None else earlier.to_record()
+    document = {"internal": INTERNAL, **found.to_record(), "before": before_it, "shown": shown}
+    listed = ("  ".join(f"{key} {value!r}" for key, value in each.items()) for each in shown)
+    print_result(document, describe_linkage(found, before=earlier), *listed, json=json)
 
 
 @attack.command()
@@ -97,27 +91,21 @@ def difference(epsilon: Epsilon = "0.1", budget: BudgetOption = "1", json: Json 
     from sfumato.audit.demonstrations import describe_difference, run_difference
 
     result = run_difference(epsilon=epsilon, budget=budget)
-    if json:
-        print_json(result.to_record())
-        return
-    say(describe_difference(result))
+    print_result(result.to_record(), describe_difference(result), json=json)
 
 
 @attack.command()
 def average(
     epsilon: Epsilon = "0.1",
     budget: BudgetOption = "1",
-    repeats: Annotated[int, typer.Option("--repeats", help="How often the same count is asked.")] = 50,
+    repeats: Annotated[int, Option(help="How often the same count is asked.")] = 50,
     json: Json = False,
 ) -> None:
     """Try to average the noise of one count away: repeats bring the same noise, and new words cost budget."""
     from sfumato.audit.demonstrations import describe_average, run_average
 
     result = run_average(epsilon=epsilon, budget=budget, repeats=repeats)
-    if json:
-        print_json(result.to_record())
-        return
-    say(describe_average(result))
+    print_result(result.to_record(), describe_average(result), json=json)
 
 
 def _list_links(
@@ -135,3 +123,59 @@ def _list_links(
             entry[reveal] = rows.table[reveal][row].as_py()
         listed.append(entry)
     return listed
+
+
+def explain(
+    kind: Annotated[Literal["epsilon", "rho", "mu"], Argument(help="The kind of guarantee.")],
+    amount: Annotated[str, Argument(help="The amount of one query.")],
+    delta: Annotated[
+        str | None, Option(help="The delta that goes with epsilon; for rho and mu, as --read-at.")
+    ] = None,
+    prior: Annotated[str, Option(help="What the adversary believed before.")] = "0.5",
+    times: Annotated[int, Option(help="How many such queries are asked.")] = 1,
+    read_at: Annotated[
+        str | None, Option(help="The delta at which to read the guarantee as an epsilon; 1e-6.")
+    ] = None,
+    compositions: Annotated[
+        bool, Option("--compositions", help="Compare rules for what all queries cost together.")
+    ] = False,
+    picture: Annotated[Path | None, Option(help="An SVG picture to write.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Explain what a guarantee lets an adversary learn. The adversary knows everybody else's data.
+
+    Example: sfumato explain epsilon 1.0 --prior 0.1 --times 10
+    """
+    from sfumato.core.exact import parse_exact
+    from sfumato.core.files import check_file, write_file
+    from sfumato.report.explain.composition import compare_compositions, describe_compositions
+    from sfumato.report.explain.explanation import describe_explanation, explain_guarantee
+    from sfumato.report.explain.guarantee import Guarantee
+
+    if kind != "epsilon" and delta is not None:
+        if read_at is not None:
+            raise BadParameter(f"{kind} has no delta of its own; give --delta or --read-at, not both")
+        delta, read_at = None, delta
+    if picture is not None:
+        check_file(picture, force=force)
+    guarantee = Guarantee(
+        kind=kind,
+        amount=parse_exact(amount, name=kind),
+        delta=parse_exact(delta or "0", name="delta"),
+        times=times,
+    )
+    read_at = "1e-6" if read_at is None else read_at
+    explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
+    lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
+    if picture is not None:
+        from sfumato.report.explain.picture import draw_explanation
+
+        write_file(picture, draw_explanation(explanation).encode(), force=force)
+    document, text = explanation.to_record(), [describe_explanation(explanation)]
+    if compositions:
+        document["compositions"] = [line.to_record() for line in lines]
+        text.append(describe_compositions(lines, delta=read_at))
+    print_result({**document, "picture": picture}, *text, json=json)
+    if picture is not None and not json:
+        note(f"written: {picture}")

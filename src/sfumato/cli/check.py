@@ -1,29 +1,41 @@
-"""`sfumato check`: what a release would ask, cost and err, before anything is read."""
+"""`sfumato check`, `describe` and `doctor`: what is known of a release or a table before it is paid for."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Exit, Option
 
-from sfumato.cli.output import Delta, Epsilons, Force, Json, ProjectOption, note, print_json, show_check
+from sfumato.cli.output import (
+    Delta,
+    Epsilons,
+    Force,
+    Json,
+    ProjectOption,
+    note,
+    print_json,
+    print_result,
+    print_table,
+    say,
+    show_check,
+)
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.project import Project
     from sfumato.curator import Curator
     from sfumato.curator.check import Check
 
 
 def check(
-    recipe: Annotated[str, typer.Argument(help="The recipe file.")],
+    recipe: Annotated[str, Argument(help="The recipe file.")],
     project: ProjectOption = "sfumato.toml",
     epsilon: Epsilons = None,
     delta: Delta = None,
-    through: Annotated[
-        str | None, typer.Option("--through", help="The last period of a series (running) to release.")
-    ] = None,
+    through: Annotated[str | None, Option(help="The last period of a series (running) to release.")] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="An SVG picture to write: expected error by epsilon.")
+        Path | None, Option(help="An SVG picture to write: expected error by epsilon.")
     ] = None,
     force: Force = False,
     json: Json = False,
@@ -48,7 +60,7 @@ def check(
     if picture is not None:
         note(f"written: {picture}")
     if not result.admitted:
-        raise typer.Exit(3)
+        raise Exit(3)
 
 
 def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check) -> str:
@@ -82,3 +94,124 @@ def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check)
         title="What more epsilon buys",
         shown=f"error of one noisy count of {result.plan.recipe.kind} on {result.plan.table.name}",
     )
+
+
+def describe(
+    table: Annotated[str | None, Argument(help="One table of the project; all of them by default.")] = None,
+    rules: Annotated[
+        str | None, Option(help="A public table like this one: propose rules that all its rows obey.")
+    ] = None,
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """Show what is publicly known of a table's columns. Reads no record and spends nothing."""
+    import sfumato
+
+    curator = sfumato.open(project)
+    names = [table] if table is not None else list(curator.project.tables)
+    if rules is not None:
+        if len(names) != 1:
+            raise BadParameter("--rules needs the name of one table")
+        _propose(curator.project, names[0], rules, json=json)
+        return
+    listed = {}
+    for name in names:
+        quoted = name.replace('"', '""')
+        listed[name] = curator.sql(f'DESCRIBE "{quoted}"').table
+    if json:
+        print_json({"tables": {name: rows.to_pylist() for name, rows in listed.items()}})
+        return
+    for name, rows in listed.items():
+        lines = [[str(value or "") for value in row.values()] for row in rows.to_pylist()]
+        print_table(*rows.column_names, rows=lines, title=name)
+
+
+def _propose(project: Project, name: str, public: str, *, json: bool) -> None:
+    """Prints rules that every row of a public table obeys, as comments for the project file."""
+    from sfumato.core.facts.project import refuse_private_file
+    from sfumato.recipes.grouping import draft_rules, find_rules, read_columns
+
+    refuse_private_file(public, project)
+    found = find_rules(project.table(name).columns, read_columns(Path(public)))
+    lines = draft_rules(found, origin=Path(public).name)
+    print_result({"table": name, "proposed": [asdict(rule) for rule in found]}, *lines, json=json)
+    said = f"these belong under [tables.{name}]; none is in force until you take its # away"
+    if not json:
+        note(said if found else "no rule was found that holds in every public row and chance would break")
+
+
+_MOST_NAMED = 3  # columns that lose the most records
+
+
+def doctor(
+    table: Annotated[
+        str | None,
+        Argument(help="One table of the project, or a recipe file (.toml); all tables by default."),
+    ] = None,
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """INTERNAL: how many records count, and what loses the others.
+
+    Others miss a value, cannot be read, or lie outside a domain. Reads the records and counts exactly: not
+    private, not for publication. Spends nothing.
+    """
+    import sfumato
+
+    curator = sfumato.open(project)
+    fits = [curator.examine(name) for name in ([table] if table else curator.project.tables)]
+    if json:
+        print_json({"tables": fits})
+    else:
+        note("INTERNAL: exact counts of people's records, for their steward. Do not publish them.")
+        for fit in fits:
+            _show_fit(fit)
+    empty = [fit["table"] for fit in fits if fit["records"] == fit["nobody"]]
+    if empty:
+        note(
+            f"NO RECORD COUNTS of {', '.join(empty)}: whatever is asked would be paid for and answered with "
+            "noise. Compare the header with the records: as many fields, and the unit's column filled"
+        )
+    asked = table is not None and table not in curator.project.tables  # a recipe file
+    if empty or (asked and not any(fit["counting"] for fit in fits)):
+        raise Exit(1)
+
+
+def _show_fit(fit: dict[str, Any]) -> None:
+    keys = ("inside", "outside", "missing", "unread", "changed")
+    headings = ("column", "inside", "outside", "missing", "not read", "cut or mended", "what would help")
+    rows = ((each["name"], *(f"{each[key]:,}" for key in keys), each["advice"]) for each in fit["columns"])
+    title = f"INTERNAL: table {fit['table']}, {fit['records']:,} records"
+    print_table(*headings, rows=rows, title=title, numbers=range(1, 6))
+    say(
+        f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
+        f"{fit['nobody']:,} records of nobody"
+    )
+    if fit["lost"]:
+        say(_describe_counting(fit))
+    if (fit["lines"] or 0) > fit["records"]:
+        say(
+            f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
+            "they hold texts with line breaks, or another number of fields than the header, or stand after a "
+            'quote that is never closed, and then they are not read: if so, quoting = "line" or "none"'
+        )
+    if fit["open_quotes"]:
+        say(
+            f"{fit['open_quotes']:,} lines open a quote and do not close it. If fields hold line breaks, "
+            'leave quoting out, or each line counts as a record; if quotes are text, quoting = "none"'
+        )
+
+
+def _describe_counting(fit: dict[str, Any]) -> str:
+    """Returns how many records count at all, and which columns lose the others."""
+    lost = sorted(((name, n) for name, n in fit["lost"].items() if n), key=lambda each: -each[1])
+    counting = f"{fit['counting']:,} of {fit['records']:,} records count"
+    text = f"{counting} where all {len(fit['lost'])} columns are asked about together"
+    if not fit["counting"]:
+        text = f"NO RECORD COUNTS: {text}"
+    if lost:
+        text += "; " + ", ".join(f"{n:,} lost to {name}" for name, n in lost[:_MOST_NAMED])
+    missing = {each["name"]: each["missing"] for each in fit["columns"]}
+    if any(missing.get(name) for name, _ in lost):
+        text += "; keep missing as a value: nullable = true"
+    return text

@@ -6,26 +6,25 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from sfumato.cli.output import Force, Json, note, print_json, progress, say
+from sfumato.cli.output import Force, Json, note, print_json, print_result, progress, say
 
 contest = typer.Typer(
-    help="Contest packs: simulated, answered by an entry, scored by the official metric.",
+    help="Contest packs: simulated, answered by an entry, and scored.",
     no_args_is_help=True,
 )
 
-PackFolder = Annotated[str, typer.Argument(help="The folder of the pack.")]
-Public = Annotated[
-    str | None, typer.Option("--public", help="Public records; public.csv in the pack by default.")
-]
+PackFolder = Annotated[str, Argument(help="The folder of the pack.")]
+Public = Annotated[str | None, Option("--public", help="Public records; public.csv in the pack by default.")]
 
 
 @contest.command()
 def make(
-    name: Annotated[Literal["sprint1", "sprint3", "match3"], typer.Argument(help="Which contest.")],
-    out: Annotated[str, typer.Argument(help="The folder to write.")],
-    people: Annotated[int | None, typer.Option("--people", help="How many people are simulated.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="What all is drawn from.")] = 1940,
+    name: Annotated[Literal["sprint1", "sprint3", "match3"], Argument(help="Which contest.")],
+    out: Annotated[str, Argument(help="The folder to write.")],
+    people: Annotated[int | None, Option(help="How many people are simulated.")] = None,
+    seed: Annotated[int, Option(help="What all is drawn from.")] = 1940,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -34,34 +33,32 @@ def make(
 
     folder = make_pack(name, out, people=people, seed=seed, force=force)
     files = sorted(each.name for each in folder.iterdir())
-    if json:
-        print_json({"contest": name, "pack": str(folder), "files": files})
-        return
-    say(f"Wrote {folder}: {', '.join(files)}. Everybody in it is simulated.")
+    text = f"Wrote {folder}: {', '.join(files)}. Everybody in it is simulated."
+    print_result({"contest": name, "pack": str(folder), "files": files}, text, json=json)
 
 
 @contest.command()
 def run(
     entry: Annotated[
         Literal["nmd", "syncity", "adaptive-granularity", "gardn999", "best"],
-        typer.Argument(help="The entry as its document describes it, or our best."),
+        Argument(help="The entry as its document describes it, or our best."),
     ],
     pack: PackFolder,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", help="The folder to write; PACK/ENTRY by default.")
+        str | None, Option("--out", "-o", help="The folder to write; PACK/ENTRY by default.")
     ] = None,
     ledger: Annotated[
-        Literal["one", "each"], typer.Option("--ledger", help="One ledger for all epsilons, or one each.")
+        Literal["one", "each"], Option(help="One ledger for all epsilons, or one each.")
     ] = "one",
     as_written: Annotated[
-        bool, typer.Option("--as-written", help="The document's own noise, charged what it truly costs.")
+        bool, Option("--as-written", help="The document's own noise, charged what it truly costs.")
     ] = False,
     public: Public = None,
     max_records: Annotated[
-        int | None, typer.Option("--max-records", help="The announced bound, where parameters state another.")
+        int | None, Option(help="The announced bound, where parameters state another.")
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", help="match3: how many rows to hand in.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="What rows are drawn from.")] = 0,
+    rows: Annotated[int | None, Option(help="match3: how many rows to hand in.")] = None,
+    seed: Annotated[int, Option(help="What rows are drawn from.")] = 0,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -80,30 +77,27 @@ def run(
             force=force,
             progress=stage,
         )
-    if json:
-        print_json(
-            {
-                "contest": done.contest,
-                "entry": done.entry,
-                "folder": str(done.folder),
-                "files": sorted(done.files),
-                "charged": list(done.charged),
-                "notes": list(done.notes),
-            }
-        )
-        return
-    say(f"Wrote {done.folder}: {', '.join(sorted(done.files))}, and a release for every epsilon.")
-    for line in done.notes:
+    document = {
+        "contest": done.contest,
+        "entry": done.entry,
+        "folder": str(done.folder),
+        "files": sorted(done.files),
+        "charged": list(done.charged),
+        "notes": list(done.notes),
+    }
+    text = f"Wrote {done.folder}: {', '.join(sorted(done.files))}, and a release for every epsilon."
+    print_result(document, text, json=json)
+    for line in () if json else done.notes:
         note(line)
 
 
 @contest.command()
 def score(
-    packs: Annotated[list[str], typer.Argument(metavar="PACK...", help="The folders of packs.")],
+    packs: Annotated[list[str], Argument(metavar="PACK...", help="The folders of packs.")],
     truth: Annotated[
-        str | None, typer.Option("--truth", help="The records to compare with; those of the pack by default.")
+        str | None, Option(help="The records to compare with; those of the pack by default.")
     ] = None,
-    html: Annotated[str | None, typer.Option("--html", help="Also write a page with the scores.")] = None,
+    html: Annotated[str | None, Option(help="Also write a page with the scores.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -158,7 +152,7 @@ def _show(number: float | None) -> str:
 @contest.command(hidden=True)
 def sprint1(
     pack: PackFolder,
-    out: Annotated[str | None, typer.Option("--out", "-o", help="The submission file.")] = None,
+    out: Annotated[str | None, Option("--out", "-o", help="The submission file.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -172,7 +166,5 @@ def sprint1(
     with progress(quiet=json) as stage:
         done = run_entry(opened, "nmd", force=True, progress=stage)
     write_file(target, done.files["submission.csv"], force=force)
-    if json:
-        print_json({"contest": "sprint1", "submission": str(target), "charged": list(done.charged)})
-        return
-    say(f"Wrote {target}; charged epsilon {' + '.join(done.charged)}.")
+    document = {"contest": "sprint1", "submission": str(target), "charged": list(done.charged)}
+    print_result(document, f"Wrote {target}; charged epsilon {' + '.join(done.charged)}.", json=json)

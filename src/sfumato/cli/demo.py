@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from sfumato.cli.output import Force, Json, note, print_json, progress, say
 
 
 def demo(
-    out: Annotated[str, typer.Option("--out", "-o", help="The folder to write.")] = "demo",
+    out: Annotated[str, Option("--out", "-o", help="The folder to write.")] = "demo",
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Simulate a city, release its incidents privately, verify the release. Takes seconds."""
+    """Release a simulated city's incidents and verify them. Takes seconds."""
     import sfumato
     from sfumato.cli.city import draw_bars, write_demo
     from sfumato.cli.output import show_check

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Exit, Option
+from typer.core import TyperGroup
 
 from sfumato.cli.output import note
 from sfumato.core import __version__
@@ -14,19 +16,46 @@ from sfumato.core.errors import SfumatoError
 
 _INTERRUPTED = 130  # as shells report an interrupt: 128 + 2
 
-# In the order of the help; each is a function of the module of its name, and two have commands of their own.
-COMMANDS = (
-    "init", "groups", "describe", "doctor", "check", "release", "sql", "serve", "budget", "verify", "report",
-    "export", "predict", "regress", "score", "audit", "anonymize", "explain", "respond", "estimate", "demo",
-    "contest", "user", "attack",
-)  # fmt: skip
-_MODULES = {"respond": "estimate"}  # the same options, and answers that one writes and the other reads
+# In the order of the help; two have commands of their own.
+GROUPS = {
+    "Start": ("demo", "init", "groups", "describe", "doctor"),
+    "Release": ("check", "release", "budget"),
+    "Ask": ("sql", "serve", "user"),
+    "Look": ("report", "score"),
+    "Check": ("verify", "audit", "attack"),
+    "Share": ("export", "anonymize", "respond", "estimate"),
+    "Learn": ("predict", "regress"),
+    "Teach": ("explain", "contest"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+# The modules of commands that have none of their own.
+_MODULES = {
+    "audit": "score", "budget": "release", "describe": "check", "doctor": "check", "estimate": "respond",
+    "explain": "attack", "export": "release", "groups": "init", "regress": "predict", "report": "score",
+    "user": "serve", "verify": "release",
+}  # fmt: skip
+
+
+class _Grouped(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own, or typer's copy
+        """Writes the commands under the heading of their group."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (f"{name:{max(map(len, COMMANDS))}}", self.commands[name].get_short_help_str(width))
+                        for name in names
+                        if name in self.commands
+                    ]
+                )
 
 
 def build_app(*names: str) -> typer.Typer:
     """Returns the command line with the commands `names`, all by default: what is not named is not loaded."""
     app = typer.Typer(
         name="sfumato",
+        cls=_Grouped,
         help="Publish the picture, not the people: private releases with their proof attached.",
         epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
         no_args_is_help=True,
@@ -47,11 +76,11 @@ def build_app(*names: str) -> typer.Typer:
 def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
     if value:
         sys.stdout.write(f"{__version__}\n")
-        raise typer.Exit
+        raise Exit
 
 
 def options(
-    _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    _version: Annotated[bool, Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Publish the picture, not the people: private releases with their proof attached."""
 

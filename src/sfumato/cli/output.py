@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,13 +25,11 @@ _CONTROLS = re.compile(
 )
 
 # Options that several commands have.
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-ProjectOption = Annotated[str, typer.Option("--project", "-p", help="The project file.", show_default=True)]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-Epsilons = Annotated[
-    list[str] | None, typer.Option("--epsilon", help="In place of the recipe's; may repeat.")
-]
-Delta = Annotated[str | None, typer.Option("--delta", help="In place of the recipe's.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
+ProjectOption = Annotated[str, Option("--project", "-p", help="The project file.", show_default=True)]
+Force = Annotated[bool, Option("--force", help="Replace what is there.")]
+Epsilons = Annotated[list[str] | None, Option("--epsilon", help="In place of the recipe's; may repeat.")]
+Delta = Annotated[str | None, Option("--delta", help="In place of the recipe's.")]
 
 
 def escape_controls(text: str) -> str:
@@ -48,6 +46,14 @@ def escape_controls(text: str) -> str:
 def print_json(document: dict[str, Any]) -> None:
     """Prints one JSON object on stdout."""
     say(json.dumps(document, ensure_ascii=False, default=str))
+
+
+def print_result(document: dict[str, Any], *lines: str, json: bool) -> None:
+    """Prints one JSON object or, for a person, the `lines`."""
+    if json:
+        print_json(document)
+    elif lines:
+        say("\n".join(lines))
 
 
 def say(text: str) -> None:

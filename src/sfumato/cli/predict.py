@@ -1,32 +1,29 @@
-"""`sfumato predict`: what a released model expects of new rows. Free."""
+"""`sfumato predict` and `regress`: a released model asked about rows and about relations. Free."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
-from sfumato.cli.output import Force, Json, note, print_json, say
+from sfumato.cli.output import Force, Json, note, print_json, print_result, print_table, say, split_names
 
 
 def predict(
-    folder: Annotated[str, typer.Argument(help="The folder of a released model.")],
-    file: Annotated[str, typer.Argument(help="New rows: Parquet, CSV or CSV.gz.")],
+    folder: Annotated[str, Argument(help="The folder of a released model.")],
+    file: Annotated[str, Argument(help="New rows: Parquet, CSV or CSV.gz.")],
     out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", help="The file to write, .csv or .parquet.", show_default=False),
+        str | None, Option("--out", "-o", help="The file to write, .csv or .parquet.", show_default=False)
     ] = None,
     sql: Annotated[
-        str | None,
-        typer.Option(
-            "--sql", help="Print a SELECT over this table in place of predictions.", show_default=False
-        ),
+        str | None, Option(help="Print a SELECT over this table in place of predictions.", show_default=False)
     ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Predict for every row of a file with a released model, in the order of its rows.
+    """Predict for every row of a file with a released model. Rows keep their order.
 
     Reads no private record and spends nothing. Without --out the predictions are CSV on stdout.
     """
@@ -49,18 +46,51 @@ def predict(
             f"column {name!r}: {count:,} of {rows.num_rows:,} values are unknown to the model and "
             f"{model.of_unknown}"
         )
-    if json:
-        print_json(
-            {
-                "rows": found.num_rows,
-                "unknown": unknown,
-                **({"out": out} if out is not None else {"predictions": found.to_pydict()}),
-            }
-        )
     content = table_to_parquet(found, varied=()) if str(out).endswith(".parquet") else table_to_csv(found)
+    document: dict[str, Any] = {"rows": found.num_rows, "unknown": unknown}
     if out is not None:
         write_file(Path(out), content, force=force)
-        if not json:
-            say(f"Wrote {out}: {found.num_rows:,} predictions.")
-    elif not json:
+        print_result({**document, "out": out}, f"Wrote {out}: {found.num_rows:,} predictions.", json=json)
+    elif json:
+        print_json({**document, "predictions": found.to_pydict()})
+    else:
         typer.echo(content.decode(), nl=False)
+
+
+def regress(
+    folder: Annotated[str, Argument(help="The folder of a release that holds a model.")],
+    target: Annotated[str, Option(help="A column of numbers, or a condition such as \"job = 'yes'\".")],
+    inputs: Annotated[list[str], Option(help="The columns to explain it by: a,b,c.")],
+    family: Annotated[
+        Literal["linear", "logistic"], Option(help="Least squares, or logistic for a condition.")
+    ] = "linear",
+    population: Annotated[
+        bool, Option("--population", help="Intervals about the population that records are a sample of.")
+    ] = False,
+    epsilon: Annotated[str | None, Option(help="Which model, if the release holds several.")] = None,
+    json: Json = False,
+) -> None:
+    """Explain a column by others on the model of a release. Spends nothing.
+
+    The 95 % intervals account for the privacy noise. Where measurements do not tell all that they need, there
+    is none and a note says so.
+
+    Example: sfumato regress out/ --target income --inputs age,sex
+    """
+    from sfumato.release.ask import open_model
+
+    model = open_model(folder, epsilon=epsilon)
+    answer = model.regress(target, split_names(*inputs), family=family, population=population)
+    for each in answer.notes:
+        note(each)
+    rows = answer.table.to_pylist()
+    if json:
+        print_json({"target": target, "family": family, "coefficients": rows, "notes": list(answer.notes)})
+        return
+    shown = (
+        (term, *("" if number is None else f"{number:.6g}" for number in numbers))
+        for term, *numbers in (row.values() for row in rows)
+    )
+    title = f"{family} regression of {target}"
+    print_table("term", "coefficient", "low", "high", rows=shown, title=title, numbers=(1, 2, 3))
+    note(f"from the model at epsilon {model.epsilon}: nothing spent")

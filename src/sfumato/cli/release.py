@@ -1,12 +1,13 @@
-"""`sfumato release`: charges the ledger and writes the release."""
+"""`sfumato release`, `budget`, `verify` and `export`: a release, its charge, and its proof."""
 
 from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from sfumato.cli.output import (
     Delta,
@@ -18,6 +19,8 @@ from sfumato.cli.output import (
     note_compiling,
     open_curator,
     print_json,
+    print_result,
+    print_table,
     progress,
     say,
 )
@@ -28,29 +31,27 @@ if TYPE_CHECKING:
 
 
 def release(
-    recipe: Annotated[str | None, typer.Argument(help="The recipe file.")] = None,
+    recipe: Annotated[str | None, Argument(help="The recipe file.")] = None,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", help="The folder to write; it must not exist yet.")
+        str | None, Option("--out", "-o", help="The folder to write; it must not exist yet.")
     ] = None,
     project: ProjectOption = "sfumato.toml",
     epsilon: Epsilons = None,
     delta: Delta = None,
     through: Annotated[
-        str | None, typer.Option("--through", help="The last period of a series (running) to release now.")
+        str | None, Option(help="The last period of a series (running) to release now.")
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", help="Finish the release begun in this folder; spends nothing.")
+        str | None, Option(help="Finish the release begun in this folder; spends nothing.")
     ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Charge the ledger, then count, add noise, and write the release folder."""
+    """Charge the ledger, then count, add noise, and write a folder."""
     if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta, through)):
-        raise typer.BadParameter(
-            "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
-        )
+        raise BadParameter("--resume takes recipe, folder, epsilon and delta from the folder; give it alone")
     if resume is None and (recipe is None or out is None):
-        raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
+        raise BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = open_curator(project)
     before = curator.budget().spent
@@ -80,37 +81,32 @@ def release(
         note(each)
     facts = result.certificate.get("postprocessing", {})
     judged = facts.get("evaluation")
-    if json:
-        print_json(
-            {
-                "folder": folder,
-                "rows": result.table.num_rows,
-                "repeated": result.repeated,
-                "resumed": result.resumed,
-                "total": total,
-                "left": str(report.left),
-                "files": sorted(result.files),
-                **({"notes": notes} if notes else {}),
-                **({"evaluation": judged} if judged else {}),
-            }
-        )
-        return
+    document = {
+        "folder": folder,
+        "rows": result.table.num_rows,
+        "repeated": result.repeated,
+        "resumed": result.resumed,
+        "total": total,
+        "left": str(report.left),
+        "files": sorted(result.files),
+        **({"notes": notes} if notes else {}),
+        **({"evaluation": judged} if judged else {}),
+    }
+    pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
+    lines = [f"Spent {pure}; {report.describe_left()}."]
     if result.repeated:
-        say("The same plan was answered before on this table: the stored release, nothing spent.")
+        lines = ["The same plan was answered before on this table: the stored release, nothing spent."]
     elif result.resumed:
-        say(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
+        lines = [f"Finished what was begun before, nothing more spent; epsilon {report.left} left."]
     elif report.spent == before:
-        say(f"Nothing spent: this series was paid for with its first period; {report.describe_left()}.")
-    else:
-        pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
-        say(f"Spent {pure}; {report.describe_left()}.")
+        lines = [f"Nothing spent: this series was paid for with its first period; {report.describe_left()}."]
     if "not_identified" in facts:
-        all_of_them = facts["coefficients"]
-        say(f"{all_of_them - facts['not_identified']} of {all_of_them} coefficients stand out of the noise.")
+        every, lost = facts["coefficients"], facts["not_identified"]
+        lines.append(f"{every - lost} of {every} coefficients stand out of the noise.")
     if judged:
-        say(_describe_evaluation(judged))
-    say(f"Wrote {folder}: {', '.join(sorted(result.files))}")
-    say(f"next: sfumato verify {folder}")
+        lines.append(_describe_evaluation(judged))
+    lines += [f"Wrote {folder}: {', '.join(sorted(result.files))}", f"next: sfumato verify {folder}"]
+    print_result(document, *lines, json=json)
 
 
 def _describe_evaluation(judged: dict[str, Any]) -> str:
@@ -142,3 +138,116 @@ def _note_kept(curator: Curator, folder: str, project: str) -> None:
         f"the charge and {measurements} are kept; finish, free of charge, with: "
         f"sfumato release --resume {shlex.quote(folder)}{option}"
     )
+
+
+def budget(
+    project: ProjectOption = "sfumato.toml",
+    accept: Annotated[
+        bool, Option("--accept", help="Enter the project file's changed budget into the ledger.")
+    ] = False,
+    anchor: Annotated[
+        bool, Option("--anchor", help="Print a signed anchor of the ledger, or check the one given as TEXT.")
+    ] = False,
+    text: Annotated[str | None, Argument(help="With --anchor: an anchor printed earlier.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what has been spent, by what, and what is left."""
+    if text is not None and not anchor:
+        raise BadParameter("an anchor is checked with --anchor TEXT")
+    if anchor:
+        _print_anchor(project, text, json=json)
+        return
+    curator = open_curator(project)
+    report = curator.accept_budget() if accept else curator.budget()
+    record = report.to_record()
+    if json:
+        print_json(record)
+        return
+    say(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
+    if report.last:
+        say(report.describe_left())
+    window = curator.project.find_window()
+    if window is not None:
+        say(
+            f"this is of the window, {' to '.join(window)}: the budget is for each period, and one that was "
+            "never read has it whole"
+        )
+    if report.groups:
+        print_table(
+            "periods read", "", "epsilon left", rows=([*map(str, each)] for each in report.list_periods())
+        )
+    if record["charges"]:
+        rows = ([str(value or "-") for value in charge.values()] for charge in record["charges"])
+        print_table("entry", "when", "table", "by", "epsilon", "rho", rows=rows)
+
+
+def _print_anchor(project: str, text: str | None, *, json: bool) -> None:
+    """Prints an anchor, or that the ledger holds the one in `text`."""
+    import sfumato
+    from sfumato.core.ledger.ledger import Ledger
+
+    curator = sfumato.open(project)
+    ledger, folder = Ledger.read_only(curator.ledger_path), curator.project.folder
+    found = ledger.sign_anchor(folder=folder) if text is None else ledger.check_anchor(text, folder=folder)
+    if text is None:
+        print_result(found.to_record(), str(found), json=json)
+        return
+    checked = f"the ledger holds entry {found.sequence} as the anchor has it, signed by its key"
+    print_result({**found.to_record(), "verified": True}, checked, json=json)
+
+
+def verify(
+    folder: Annotated[str, Argument(help="The folder of a release.")],
+    earlier: Annotated[
+        str | None, Option(help="An earlier release of the same series, to compare with.")
+    ] = None,
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """Derive a release again from its measurements, and compare.
+
+    The ledger is checked, too, if the project is here. Without it the release is only found consistent:
+    measurements can be invented. Exit code 4 if anything differs.
+    """
+    import sfumato
+
+    named = project != "sfumato.toml"
+    ledger = sfumato.open(project).ledger_path if named or Path(project).exists() else None
+    result = sfumato.verify(folder, ledger=ledger, earlier=earlier)
+    document = {
+        "verified": not result.unchecked,
+        "consistent": True,
+        "verdict": result.verdict,
+        "checked": result.checked,
+        "unchecked": result.unchecked,
+        "total": result.total,
+    }
+    lines = [f"  ok          {line}" for line in result.checked]
+    lines += [f"  not checked {line}" for line in result.unchecked]
+    print_result(document, *lines, result.verdict, json=json)
+
+
+def export(
+    folder: Annotated[str, Argument(help="The folder of a release.")],
+    checklist: Annotated[
+        bool, Option("--checklist", help="The points of NIST SP 800-226, as Markdown.")
+    ] = False,
+    state: Annotated[
+        list[str] | None, Option(help="NAME=TEXT: what only the curator knows; may repeat.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell a release's guarantee to a registry, or as a checklist.
+
+    Example: sfumato export out --state curator="City of Example" --state rationale="..."
+    """
+    from sfumato.release.deployment import describe_deployment, write_checklist
+
+    stated = dict(part.split("=", 1) for part in state or () if "=" in part)
+    if len(stated) != len(state or ()):
+        raise BadParameter("--state is NAME=TEXT, such as curator=City, each name once")
+    if checklist and not json:
+        say(write_checklist(folder, **stated).removesuffix("\n"))
+        return
+    entry = describe_deployment(folder, **stated)
+    print_json({**entry, "checklist": write_checklist(folder, **stated)} if checklist else entry)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, BadParameter, Exit, Option
 
 from sfumato.cli.output import Force, Json, ProjectOption, note
 from sfumato.core.errors import RecipeError, UnsupportedQuery
@@ -21,56 +21,49 @@ Format = Literal["table", "box", "line", "csv", "json", "markdown", "parquet"]
 
 
 def sql(
-    statement: Annotated[str | None, typer.Argument(help="One statement to run.")] = None,
+    statement: Annotated[str | None, Argument(help="One statement to run.")] = None,
     project: ProjectOption = "sfumato.toml",
-    command: Annotated[str | None, typer.Option("-c", "--command", help="The same.")] = None,
-    file: Annotated[str | None, typer.Option("-f", "--file", help="A file of statements.")] = None,
+    command: Annotated[str | None, Option("-c", "--command", help="The same.")] = None,
+    file: Annotated[str | None, Option("-f", "--file", help="A file of statements.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option("--model", help="Ask the model of the release in this folder; spends nothing."),
+        str | None, Option(help="Ask the model of the release in this folder; spends nothing.")
     ] = None,
     epsilon: Annotated[
-        str | None,
-        typer.Option(
-            "--epsilon", help="With -f, what all statements may spend together; with --model, which model."
-        ),
+        str | None, Option(help="With -f, what all statements may spend together; with --model, which model.")
     ] = None,
     population: Annotated[
-        bool,
-        typer.Option("--population", help="With --model, intervals about the population of the records."),
+        bool, Option("--population", help="With --model, intervals about the population of the records.")
     ] = False,
-    delta: Annotated[str, typer.Option("--delta", help="With -f and --epsilon, also delta.")] = "0",
+    delta: Annotated[str, Option(help="With -f and --epsilon, also delta.")] = "0",
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only show what -f and --epsilon would buy, and the errors.")
+        bool, Option("--plan", help="Only show what -f and --epsilon would buy, and the errors.")
     ] = False,
-    output: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = "table",
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", help="Write the last answer to this file.")
-    ] = None,
+    output: Annotated[Format, Option("--format", help="How answers are printed.")] = "table",
+    out: Annotated[str | None, Option("--out", "-o", help="Write the last answer to this file.")] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="After an error, go on with the next statement.")
+        bool, Option("--keep-going", help="After an error, go on with the next statement.")
     ] = False,
-    timing: Annotated[bool, typer.Option("--timing", help="Say how long each statement took.")] = False,
+    timing: Annotated[bool, Option("--timing", help="Say how long each statement took.")] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Answer private SQL: one statement, those of a file or a pipe, or in a shell with completion.
+    """Answer private SQL: one statement, a script, or in a shell.
 
     Example: sfumato sql "DP-SELECT 0.5 COUNT(*) FROM trips WHERE fare > 10"
     """
     if sum(each is not None for each in (statement, command, file)) > 1:
-        raise typer.BadParameter("give one statement, as it is or with -c, or a file (-f)")
+        raise BadParameter("give one statement, as it is or with -c, or a file (-f)")
     if plan and (file is None or epsilon is None or model is not None):
-        raise typer.BadParameter("--plan is for the statements of a file with a price: -f FILE --epsilon E")
+        raise BadParameter("--plan is for the statements of a file with a price: -f FILE --epsilon E")
     if epsilon is not None and model is None and file is None:
-        raise typer.BadParameter(
+        raise BadParameter(
             "--epsilon is for a file of statements (-f) or chooses the model of --model; what may be spent "
             "on one stands in DP-SELECT epsilon ..."
         )
     if population and model is None:
-        raise typer.BadParameter("--population goes with --model, whose intervals can be about a population")
+        raise BadParameter("--population goes with --model, whose intervals can be about a population")
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
-        raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
+        raise BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     from sfumato.cli.display import to_bytes
     from sfumato.cli.respondent import Curated, Modelled
     from sfumato.cli.shell import Piece, Quit, Shell, read_lines
@@ -110,7 +103,7 @@ def sql(
         write_file(Path(out), to_bytes(shell.last, Path(out).suffix.lstrip(".")), force=force)
         note(f"wrote {out}")
     if shell.code:
-        raise typer.Exit(shell.code)
+        raise Exit(shell.code)
 
 
 _NUMBERED = re.compile(r"statement (\d+) of the workload")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from sfumato.cli.output import Force, Json, note, print_json, print_table, refuse_inputs, say
 
@@ -16,33 +16,30 @@ if TYPE_CHECKING:
     from sfumato.local.mechanism import Estimate, FrequencyMechanism, MeanEstimate
 
 
-Values = Annotated[str | None, typer.Option(help="The categories: a,b,c.")]
-ReportEpsilon = Annotated[
-    str | None, typer.Option(help="rappor: the epsilon of one report; --epsilon covers all.")
-]
-Bloom = Annotated[int | None, typer.Option(help="rappor: the bits of a Bloom filter.")]
-Hashes = Annotated[int | None, typer.Option(help="rappor: the hashes of the Bloom filter.")]
-Cohorts = Annotated[int | None, typer.Option(help="rappor: the cohorts of the Bloom filter.")]
+Values = Annotated[str | None, Option(help="The categories: a,b,c.")]
+ReportEpsilon = Annotated[str | None, Option(help="rappor: the epsilon of one report; --epsilon covers all.")]
+Bloom = Annotated[int | None, Option(help="rappor: the bits of a Bloom filter.")]
+Hashes = Annotated[int | None, Option(help="rappor: the hashes of the Bloom filter.")]
+Cohorts = Annotated[int | None, Option(help="rappor: the cohorts of the Bloom filter.")]
 
 
 def respond(
-    file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or TSV, also as .gz.")],
-    out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet or .csv.")],
-    column: Annotated[str | None, typer.Option(help="The column to answer about.")] = None,
+    file: Annotated[str, Argument(help="The file with the values: Parquet, CSV or TSV, also as .gz.")],
+    out: Annotated[str, Option("--out", "-o", help="The file to write: .parquet or .csv.")],
+    column: Annotated[str | None, Option(help="The column to answer about.")] = None,
     mechanism: Annotated[
-        str,
-        typer.Option(help="krr, oue, sue, olh, hadamard, rappor, coin; laplace, duchi, piecewise, hybrid."),
+        str, Option(help="krr, oue, sue, olh, hadamard, rappor, coin; laplace, duchi, piecewise, hybrid.")
     ] = "krr",
-    epsilon: Annotated[str | None, typer.Option(help="The epsilon of one answer.")] = None,
+    epsilon: Annotated[str | None, Option(help="The epsilon of one answer.")] = None,
     values: Values = None,
     categories: Annotated[
-        int | None, typer.Option(help="In place of --values: the column holds codes 0, 1, ... below this.")
+        int | None, Option(help="In place of --values: the column holds codes 0, 1, ... below this.")
     ] = None,
     range_: Annotated[
-        str | None, typer.Option("--range", help="For means: low,high; values are clamped to it.")
+        str | None, Option("--range", help="For means: low,high; values are clamped to it.")
     ] = None,
     default: Annotated[
-        str | None, typer.Option(help="What a missing value, or one outside the categories, counts as.")
+        str | None, Option(help="What a missing value, or one outside the categories, counts as.")
     ] = None,
     report_epsilon: ReportEpsilon = None,
     bloom: Bloom = None,
@@ -51,7 +48,7 @@ def respond(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Answer a column with local privacy: every row is randomised on its own.
+    """Answer a column with local privacy, row by row.
 
     The mechanism travels with the answers. Answering again costs its epsilon again.
 
@@ -74,7 +71,7 @@ def respond(
     source, target = Path(file), Path(out)
     csv = is_csv(target)
     if not target.name.lower().endswith((".parquet", ".csv")):
-        raise typer.BadParameter("answers are written as .parquet or .csv")
+        raise BadParameter("answers are written as .parquet or .csv")
     written = (target, side_file(target)) if csv else (target,)
     for path in written:
         refuse_inputs(path, source)
@@ -160,26 +157,26 @@ def _report(mechanism: FrequencyMechanism | MeanMechanism, files: list[str], *, 
 
 
 def estimate(
-    file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or TSV, also as .gz.")],
-    column: Annotated[str | None, typer.Option(help="The column of answers, if there are several.")] = None,
+    file: Annotated[str, Argument(help="The file of answers: Parquet, CSV or TSV, also as .gz.")],
+    column: Annotated[str | None, Option(help="The column of answers, if there are several.")] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="The mechanism, if it does not travel with the answers.")
+        str | None, Option(help="The mechanism, if it does not travel with the answers.")
     ] = None,
-    epsilon: Annotated[str | None, typer.Option(help="The clients' epsilon.")] = None,
+    epsilon: Annotated[str | None, Option(help="The clients' epsilon.")] = None,
     values: Values = None,
-    categories: Annotated[int | None, typer.Option(help="In place of --values: how many.")] = None,
-    range_: Annotated[str | None, typer.Option("--range", help="For means: low,high.")] = None,
+    categories: Annotated[int | None, Option(help="In place of --values: how many.")] = None,
+    range_: Annotated[str | None, Option("--range", help="For means: low,high.")] = None,
     report_epsilon: ReportEpsilon = None,
     bloom: Bloom = None,
     hashes: Hashes = None,
     cohorts: Cohorts = None,
     projection: Annotated[
-        str, typer.Option(help="none (unbiased), sum, clip, or simplex (no negative shares, sum 1).")
+        str, Option(help="none (unbiased), sum, clip, or simplex (no negative shares, sum 1).")
     ] = "none",
-    confidence: Annotated[float, typer.Option(help="The confidence of the intervals.")] = 0.95,
+    confidence: Annotated[float, Option(help="The confidence of the intervals.")] = 0.95,
     json: Json = False,
 ) -> None:
-    """Estimate shares or a mean from answers of `sfumato respond`, with standard errors.
+    """Estimate shares or a mean from locally private answers.
 
     The mechanism is read from the answers; options that contradict it are refused.
 
@@ -208,7 +205,7 @@ def estimate(
         result = described.mechanism.estimate(answers, project=project)
     else:
         if project != "none":
-            raise typer.BadParameter(
+            raise BadParameter(
                 f"--projection is for shares; {described.mechanism.name} gives one of {', '.join(MEAN)}"
             )
         result = described.mechanism.estimate(answers)
