@@ -19,21 +19,14 @@ from sfumato.core.cost.budget import (
     left,
     read_epsilon,
 )
-from sfumato.core.cost.cost import (
+from sfumato.core.cost.cost import Cost, CostKind
+from sfumato.core.cost.curves import (
     PLACES,
-    Cost,
-    CostKind,
     bisect_floats,
+    discrete_gaussian_sigma,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
-    pure_to_mu,
-    pure_to_rho,
-    selection_threshold,
-    sqrt_up,
-)
-from sfumato.core.cost.curves import (
-    discrete_gaussian_sigma,
     gaussian_sigma,
     histogram_sensitivity,
     largest_pure,
@@ -42,8 +35,12 @@ from sfumato.core.cost.curves import (
     mu_to_epsilon,
     mu_to_pure,
     open_delta,
+    pure_to_mu,
+    pure_to_rho,
     rho_to_delta,
     rho_to_epsilon,
+    selection_threshold,
+    sqrt_up,
 )
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.cost.sampling import SampledRun

@@ -20,7 +20,6 @@ import pytest
 from sfumato.accounting import mu_to_delta
 from sfumato.core.engine import base, bounded, duckdb
 from sfumato.core.engine import counts as engine_counts
-from sfumato.core.engine import residuals as engine_residuals
 from sfumato.core.engine.gradients import TrueRecords
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
@@ -34,7 +33,6 @@ from sfumato.core.questions.counts import (
     IndividualCounts,
     Marginal,
     OccupiedCells,
-    Queries,
 )
 from sfumato.core.questions.gradients import Gradients
 from sfumato.core.questions.measurement import (
@@ -45,6 +43,7 @@ from sfumato.core.questions.measurement import (
     request_sensitivity,
 )
 from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Outcomes, Residuals
 from sfumato.inference import Domain
 from sfumato.recipes import Additive, Clusters, Linear, Logistic, Network
@@ -417,7 +416,7 @@ FAULTS = {
         "rate",
         divide(NormChoice.rate, Fraction(1, 2)),
     ),
-    "a clip is skipped": ("residuals of numbers", engine_residuals.np, "clip", skip_symmetric_clip),
+    "a clip is skipped": ("residuals of numbers", bounded.np, "clip", skip_symmetric_clip),
     "a record in two clusters": ("sums by the nearest centre", engine_moments, "_sum_nearest", count_twice),
     "products are forgotten": ("moments", Moments, "_bound_record", forget_products),
     "gradients count twice": (

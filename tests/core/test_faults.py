@@ -19,9 +19,9 @@ from sfumato.core.facts.part import Window
 from sfumato.core.facts.table import parse_table
 from sfumato.core.law import Law
 from sfumato.core.noise.samplers import draw_wide
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Outcomes, Scorer, Term
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.question import Queries
 from sfumato.inference import Domain
 from sfumato.recipes.shared.granularity import GRID, Blocks, Pool, expand_blocks
 

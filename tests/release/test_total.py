@@ -13,8 +13,9 @@ import pytest
 import sfumato as sf
 from helpers.projects import project_text
 from sfumato.cli import main
-from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
+from sfumato.core.questions.counts import Marginal, OccupiedCells
 from sfumato.core.questions.measurement import Measurement, Request
+from sfumato.core.questions.question import Queries
 from sfumato.release.certificate import pack_json, total_in_records
 from sfumato.sql.laws import note_total
 

@@ -11,8 +11,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.core.engine.opening import LONGEST_RECORD, open_text
-from sfumato.core.engine.sheet import spell_sheet
+from sfumato.core.engine.opening import LONGEST_RECORD, open_text, spell_sheet
 from sfumato.core.errors import SourceError
 from sfumato.tables.read import read_table
 

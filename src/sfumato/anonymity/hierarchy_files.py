@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sfumato.anonymity.hierarchy import Dates, Groups, Hierarchy, Intervals, Listed, Prefixes, Suppressed
 from sfumato.core.errors import AnonymityError
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 
 _DELIMITERS: Final = ";,\t"
 # What a section is about, and the keys that may stand beside it.

@@ -40,7 +40,7 @@ from sfumato.core.errors import (
 )
 from sfumato.core.exact import Withheld, format_short
 from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
-from sfumato.core.questions.counts import Marginal, OccupiedCells, Queries
+from sfumato.core.questions.counts import Marginal, OccupiedCells
 from sfumato.core.questions.measurement import (
     Answer,
     Ask,
@@ -53,6 +53,7 @@ from sfumato.core.questions.measurement import (
     request_size,
 )
 from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.question import Queries
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sfumato.core.cost.budget import Spent, add_costs
-from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.door import Records, open_charge, refuse_most
 from sfumato.core.errors import ReleaseError, SourceError
 from sfumato.core.exact import digest

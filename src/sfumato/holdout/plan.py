@@ -9,8 +9,8 @@ from functools import partial
 from typing import Literal, get_args
 
 from sfumato.core.cost.budget import Spent, add_costs
-from sfumato.core.cost.cost import Cost, sqrt_up
-from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
 from sfumato.core.law import Kind, make_law

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import format_exact
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 from sfumato.local.categories import UnaryEncoding
 from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.engine.base import Fetched
-from sfumato.core.engine.encode import hide_failures
+from sfumato.core.engine.encode import Stored, hide_failures
 from sfumato.core.engine.sealed import seal_table
-from sfumato.core.engine.source import Stored, describe_stored, find_files
+from sfumato.core.engine.source import describe_stored, find_files
 from sfumato.core.errors import MetricError
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.column import Column

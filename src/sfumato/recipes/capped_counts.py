@@ -15,8 +15,9 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
 from sfumato.core.questions.choices import CapChoice, Chosen
-from sfumato.core.questions.counts import CappedMarginal, Marginal, Queries
+from sfumato.core.questions.counts import CappedMarginal, Marginal
 from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost, request_sensitivity
+from sfumato.core.questions.question import Queries
 from sfumato.recipes.base import Conversation, Plan, Product, label_epsilon
 from sfumato.recipes.shared.counts import CountOptions, describe_threshold, finish_counts, parse_threshold
 

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.cost.cost import SMOOTHING
-from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.core.cost.curves import SMOOTHING, discrete_gaussian_sigma
 from sfumato.core.engine.arrays import label_array, to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
 from sfumato.core.law import SHAPES, Kind
-from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.question import Queries
 from sfumato.inference.models.hierarchy import Fitted, Level, fit_levels
 from sfumato.recipes.base import (
     Conversation,

@@ -22,7 +22,7 @@ from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive, parse_whole
 from sfumato.core.questions.choices import CapChoice, Chosen
-from sfumato.core.questions.counts import CappedMarginal, Marginal, Queries
+from sfumato.core.questions.counts import CappedMarginal, Marginal
 from sfumato.core.questions.measurement import (
     Answer,
     Ask,
@@ -32,6 +32,7 @@ from sfumato.core.questions.measurement import (
     in_records,
     request_sensitivity,
 )
+from sfumato.core.questions.question import Queries
 from sfumato.inference.maps import (
     CELLS,
     DRAWS,

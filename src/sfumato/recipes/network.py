@@ -19,7 +19,7 @@ from sfumato.core.cost.curves import max_mu
 from sfumato.core.cost.sampling import SampledRun
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_positive, parse_whole
-from sfumato.core.questions.counts import ClippedMarginal, Marginal, Queries
+from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.gradients import (
     GRADIENT_GRID,
     INPUT_GRID,
@@ -30,6 +30,7 @@ from sfumato.core.questions.gradients import (
     Layers,
 )
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost, in_records
+from sfumato.core.questions.question import Queries
 from sfumato.inference.models.design import Design, Term, bound_columns, code_ends, code_values, scale_numbers
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs

@@ -17,8 +17,9 @@ from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import column_spec
 from sfumato.core.facts.domain import Bins
 from sfumato.core.law import Kind
-from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.question import Queries
 from sfumato.inference.models.cumulative import Cumulative, choose_widths, estimate_cumulative
 from sfumato.inference.models.design import bound_columns, code_values
 from sfumato.inference.models.document import FORMAT, pack_model

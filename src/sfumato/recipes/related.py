@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
-from sfumato.core.facts.family import Family, relate_tables
-from sfumato.core.facts.table import Table
+from sfumato.core.facts.family import relate_tables
+from sfumato.core.facts.table import Family, Table
 from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
 from sfumato.inference.model import draw_places, number_cells

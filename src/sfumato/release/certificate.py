@@ -22,9 +22,9 @@ from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
 from sfumato.core.exact import NORMAL_95, format_exact, parse_delta, round_up
 from sfumato.core.facts.table import Table, parse_table
 from sfumato.core.ledger.chain import Entry
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, find_part
 from sfumato.core.questions.moments import Moments
+from sfumato.core.questions.question import Queries
 from sfumato.recipes.base import Plan, parse_epsilons
 from sfumato.recipes.files import parse_record
 from sfumato.sql.laws import note_total

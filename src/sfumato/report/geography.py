@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sfumato.core.errors import RecipeError, SourceError
-from sfumato.core.facts.limits import read_regular
+from sfumato.core.files import read_regular
 from sfumato.report.pages.outline import Outline, Ring, draw_outline
 from sfumato.report.pages.words import clip_text, list_names, plural
 

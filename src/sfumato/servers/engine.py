@@ -20,6 +20,7 @@ from sfumato.core.engine.base import (
     refuse_large_marginals,
     refuse_reading_keys,
 )
+from sfumato.core.engine.bounded import finish_sums
 from sfumato.core.engine.counts import (
     PortableEngine,
     bounded_query,
@@ -28,7 +29,6 @@ from sfumato.core.engine.counts import (
     list_pairs,
     with_relations,
 )
-from sfumato.core.engine.residuals import finish_sums
 from sfumato.core.errors import SourceError
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.residuals import Residuals
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched
     from sfumato.core.engine.counts import Beside
-    from sfumato.core.engine.source import Stored
+    from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.question import Question
     from sfumato.servers.push.plan import PushedPlan

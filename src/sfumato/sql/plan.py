@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query, bound_measure
-from sfumato.core.cost.cost import Cost, selection_threshold
-from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity, selection_threshold
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.exact import digest, format_exact, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit

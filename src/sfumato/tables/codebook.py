@@ -20,7 +20,7 @@ from typing import Any
 from sfumato.core.dates import read_day
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.exact import parse_exact
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 from sfumato.tables.draft import Known
 
 _KINDS = {

@@ -35,7 +35,7 @@ from sfumato.core.engine.opening import (
 )
 from sfumato.core.engine.textfile import csv_options
 from sfumato.core.errors import SourceError
-from sfumato.core.facts.limits import split_header, unpack_gzip
+from sfumato.core.files import split_header, unpack_gzip
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""

@@ -16,7 +16,7 @@ from sfumato.accounting import (
     pure_to_mu,
     pure_to_rho,
 )
-from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.errors import RecipeError
 
 ORDERS = [1.0001, 1.01, 1.1, 1.3, 1.7, 2, 3, 5, 10, 30, 100]

@@ -21,8 +21,9 @@ from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import NormChoice
-from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, Queries
+from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal
 from sfumato.core.questions.measurement import Request
+from sfumato.core.questions.question import Queries
 
 SIZES = {"c": 4, "d": 3}
 DESCRIBED = {

@@ -7,9 +7,9 @@ import pytest
 
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
 from sfumato.core.questions.moments import SCORE_GRID, Moments
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Outcomes, Scorer, Term
 
 COLUMNS = {"a": {"range": [0, 2]}, "b": {"range": [0, 1]}}

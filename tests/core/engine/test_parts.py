@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.engine import parts
-from sfumato.core.engine.counts import bounded_query, render
-from sfumato.core.engine.parts import select_part
+from sfumato.core.engine import bounded
+from sfumato.core.engine.counts import bounded_query, render, select_part
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError
 from sfumato.core.facts.part import SALT, Part, split_people
@@ -148,7 +147,7 @@ def test_a_split_by_rows_is_told_from_ours(tmp_path, monkeypatch):
         return [int(np.abs(one - other).sum()) for one, other in zip(after, before, strict=True)]
 
     assert sorted(moves()) == [0, 1]
-    monkeypatch.setattr(parts, "select_part", by_row)
+    monkeypatch.setattr(bounded, "select_part", by_row)
     assert min(moves()) > 1
 
 
@@ -169,7 +168,7 @@ def test_people_split_by_their_records_are_told_from_ours(tmp_path, monkeypatch)
         return [int(np.abs(one - other).sum()) for one, other in zip(after, before, strict=True)]
 
     assert sorted(moves()) == [0, 3]
-    monkeypatch.setattr(parts, "select_part", by_record)
+    monkeypatch.setattr(bounded, "select_part", by_record)
     assert min(moves()) > 0
 
 

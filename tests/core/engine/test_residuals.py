@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.core.engine import counts
-from sfumato.core.engine.residuals import BoundedCodes
+from sfumato.core.engine.bounded import BoundedCodes
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.residuals import Link, Residuals, Term

@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from sfumato.core.errors import SourceError
-from sfumato.core.facts.limits import MOST_HEADER, inflate, read_regular, split_header, unpack_gzip
+from sfumato.core.files import MOST_HEADER, inflate, read_regular, split_header, unpack_gzip
 
 
 def test_only_regular_files_of_the_expected_size_are_read(tmp_path):

@@ -18,7 +18,6 @@ from sfumato.core.questions.counts import (
     ClippedMarginal,
     Marginal,
     OccupiedCells,
-    Queries,
     find_sensitivity,
 )
 from sfumato.core.questions.measurement import (
@@ -28,6 +27,7 @@ from sfumato.core.questions.measurement import (
     request_sensitivity,
     request_size,
 )
+from sfumato.core.questions.question import Queries
 from sfumato.recipes.capped_counts import list_caps
 
 FIRST_CELL = Queries(cells=10, grid=1, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.question import Queries
 
 FIELDS = ("cells", "grid", "starts", "members", "weights")
 

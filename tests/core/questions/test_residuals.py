@@ -7,8 +7,8 @@ import pytest
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Request, request_sensitivity
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Link, Residuals, Term
 
 

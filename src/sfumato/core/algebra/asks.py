@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sfumato.core.algebra.measures import Checked, Measure, find_sensitivity
-from sfumato.core.cost.cost import Cost, selection_threshold
-from sfumato.core.cost.curves import histogram_sensitivity
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import refuse
 from sfumato.core.law import SHAPES, Kind
 

@@ -7,16 +7,25 @@ proofs are in docs/proofs/accounting.md and docs/proofs/partition-selection.md.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, get_args
 
+from sfumato.core.cost.curves import (
+    LARGEST,
+    PLACES,
+    SMOOTHING,
+    discrete_laplace_rho,
+    exponential_mu,
+    exponential_rho,
+    pure_to_mu,
+    pure_to_rho,
+    sqrt_up,
+)
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.exact import format_exact, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.core.facts.table import Neighbours
 
 CostKind = Literal[
@@ -24,21 +33,8 @@ CostKind = Literal[
 ]
 Norm = Literal["L1", "L2", "none"]
 
-SMOOTHING = 4
-"""Variance, in squared grid steps, that separates discrete from continuous Gaussian noise.
 
-Discrete Gaussian noise of variance v is a randomised rounding of continuous noise of variance
-v - 4, up to a factor of likelihood of 1 + 3e-34 per value released.
-"""
-
-PLACES = 18
-"""Decimal places that amounts are rounded up to."""
-
-_CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
-_MARGIN = Fraction(1, 10**40)
-_RELATIVE = 1e-12  # hundreds of times the error of erf and erfc in any C library in use
 _NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "sampled": "L2", "selection": "L1"}
-_LARGEST = 10**30
 _BITS = 1024
 _MOST = 10**9
 
@@ -196,148 +192,9 @@ class Cost:
         return cost
 
 
-def pure_to_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP rate of any `epsilon`-private mechanism, epsilon * tanh(epsilon / 2), rounded up.
-
-    Randomised response attains it, so no smaller constant holds for all pure mechanisms.
-
-    >>> float(pure_to_rho(Fraction(1)))
-    0.46211715726000974
-    """
-    epsilon = parse_positive(epsilon, name="epsilon")
-    with localcontext(_CONTEXT):
-        power = (-to_decimal(epsilon)).exp()
-        return _certain(to_decimal(epsilon) * (1 - power) / (1 + power))
-
-
-def pure_to_mu(epsilon: Fraction) -> Fraction:
-    """The Gaussian-DP parameter of any `epsilon`-private mechanism, rounded up.
-
-    It is 2 * Phi^-1(e^epsilon / (1 + e^epsilon)), that is 2 sqrt(2) t with erf(t) =
-    tanh(epsilon / 2).
-
-    >>> round(float(pure_to_mu(Fraction(1))), 9)
-    1.232035385
-    """
-    value = float(parse_positive(epsilon, name="epsilon"))
-    if value > 700:  # erfc leaves the floats; Q(x) <= exp(-x^2 / 2) / 2 gives this simpler bound
-        return sqrt_up(8 * epsilon)
-
-    def enough(t: float) -> bool:
-        if value < 1:
-            return math.erf(t) >= math.tanh(value / 2)
-        return math.erfc(t) <= 2 / (1 + math.exp(value))
-
-    _, t = bisect_floats(enough, 0.0, min(value, math.sqrt(value)))
-    return round_up(2 * math.sqrt(2) * t * (1 + _RELATIVE), places=PLACES)
-
-
-def exponential_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP rate of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
-
-    It is epsilon^2 / 8 (Cesar and Rogers 2021), by its bounded range; permute-and-flip has no such
-    range and does not share the constant.
-
-    >>> exponential_rho(Fraction(1))
-    Fraction(1, 8)
-    """
-    epsilon = parse_positive(epsilon, name="epsilon")
-    return round_up(epsilon**2 / 8, places=PLACES)
-
-
-def exponential_mu(epsilon: Fraction) -> Fraction:
-    """The Gaussian-DP parameter of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
-
-    It is 2 * Phi^-1(e^(epsilon / 2) / (1 + e^(epsilon / 2))), rounded up: by its bounded range the
-    worst case is that of a pure mechanism with half the epsilon. Permute-and-flip has no such range.
-
-    >>> exponential_mu(Fraction(1)) == pure_to_mu(Fraction(1, 2))
-    True
-    """
-    return pure_to_mu(parse_positive(epsilon, name="epsilon") / 2)
-
-
-def discrete_laplace_rho(sensitivity: Fraction, scale: Fraction) -> Fraction:
-    """The zCDP rate of Laplace noise on the integers, both arguments in steps of its grid.
-
-    With q = exp(-1 / scale) it is s/b - 2q (1 - q^s) / (b (1 - q^2)), the divergence of order one,
-    which is exact. A sensitivity that is not a whole number of steps gets the rate of any pure
-    mechanism.
-
-    >>> float(discrete_laplace_rho(Fraction(1), Fraction(1)))
-    0.46211715726000974
-    """
-    sensitivity = parse_positive(sensitivity, name="sensitivity")
-    scale = parse_positive(scale, name="scale")
-    if sensitivity.denominator != 1:
-        return pure_to_rho(sensitivity / scale)
-    with localcontext(_CONTEXT):
-        ratio = to_decimal(sensitivity / scale)
-        step = to_decimal(1 / scale)
-        q = (-step).exp()
-        return _certain(ratio - step * 2 * q * (1 - (-ratio).exp()) / (1 - q * q))
-
-
-def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: ExactLike) -> int:
-    """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
-
-    *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
-    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states; where neighbours
-    replace an individual, that has twice the sensitivity, and each table fails with delta at most.
-
-    >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
-    15
-    """
-    exact_scale, groups = parse_positive(scale, name="scale"), parse_exact(sensitivity, name="sensitivity")
-    target = parse_positive(delta, name="delta")
-    if target >= 1:
-        raise RecipeError(f"delta must lie below one, got {format_exact(target)}")
-    if not Fraction(1, _LARGEST) <= exact_scale <= _LARGEST:
-        raise RecipeError("scale must lie between 1e-30 and 1e30")
-    if groups.denominator != 1 or not 1 <= groups <= _LARGEST:
-        raise RecipeError(
-            "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
-        )
-    digits = _CONTEXT.prec
-    while True:
-        # q^(t-1) <= delta (1 + q) / g  if and only if  t - 1 >= b ln(g / (delta (1 + q))).
-        with localcontext(_CONTEXT, prec=digits):
-            q = (-to_decimal(1 / exact_scale)).exp()
-            least = Fraction(to_decimal(exact_scale) * (to_decimal(groups / target) / (1 + q)).ln())
-        # The bound is no whole number, because q is transcendental: some precision settles its
-        # ceiling, and the first one does unless it lies within 1e-40 of a whole number.
-        margin = _MARGIN ** (digits // _CONTEXT.prec)
-        if math.ceil(least - margin) == math.ceil(least + margin):
-            return 1 + max(0, math.ceil(least))
-        digits *= 2
-
-
-def sqrt_up(number: Fraction) -> Fraction:
-    """The square root of `number`, rounded up to 18 decimal places.
-
-    >>> sqrt_up(Fraction(9, 4)), float(sqrt_up(Fraction(2)))
-    (Fraction(3, 2), 1.4142135623730951)
-    """
-    scaled = -((-number * 10 ** (2 * PLACES)) // 1)
-    root = math.isqrt(scaled)
-    return Fraction(root + (root * root < scaled), 10**PLACES)
-
-
-def bisect_floats(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """The neighbouring floats between which `holds`, false at `low` and true at `high`, turns true."""
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return low, high
-
-
-def to_decimal(number: Fraction) -> Decimal:
-    """`number` as a decimal, to the digits of the context in force."""
-    return Decimal(number.numerator) / Decimal(number.denominator)
-
-
 def _bounded(value: object, *, name: str) -> Fraction:
     number = parse_positive(value, name=name)
-    if not Fraction(1, _LARGEST) <= number <= _LARGEST:
+    if not Fraction(1, LARGEST) <= number <= LARGEST:
         raise RecipeError(f"{name} must lie between 1e-30 and 1e30")
     if max(number.numerator.bit_length(), number.denominator.bit_length()) > _BITS:
         raise RecipeError(f"{name} has more than {_BITS} bits; round it up to fewer digits")
@@ -428,7 +285,3 @@ def _mu_squared(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fract
         case "filter":
             return scale**2
     raise ValueError(kind)
-
-
-def _certain(value: Decimal) -> Fraction:
-    return round_up(Fraction(value) + _MARGIN, places=PLACES)

@@ -16,8 +16,17 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from sfumato.core.cost.cost import PLACES, Cost, bisect_floats, pure_to_mu, to_decimal
-from sfumato.core.cost.curves import largest_mu, log_delta, log_of, mu_to_delta
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import (
+    PLACES,
+    bisect_floats,
+    largest_mu,
+    log_delta,
+    log_of,
+    mu_to_delta,
+    pure_to_mu,
+    to_decimal,
+)
 from sfumato.core.exact import round_up
 
 UNIT: int = 10**PLACES

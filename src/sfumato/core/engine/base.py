@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from sfumato.core.engine.source import Stored
+    from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import PublicTable
     from sfumato.core.questions.choices import AnyQuestion, CapChoice, NormChoice
     from sfumato.core.questions.counts import (

@@ -5,7 +5,7 @@ Everything here reads the relation `encoded` that is made on one connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.base import TrueCounts, cell_code
 from sfumato.core.engine.counts import (
     bound_records,
@@ -23,16 +23,18 @@ from sfumato.core.engine.counts import (
     list_pairs,
     number_table,
     render,
+    select_part,
 )
-from sfumato.core.engine.encode import quote_name
-from sfumato.core.engine.sealed import register_columns
+from sfumato.core.engine.encode import connect, quote_name
+from sfumato.core.engine.sealed import Sealed, register_columns
+from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, code_name
 
 if TYPE_CHECKING:
-    from sfumato.core.engine.residuals import BoundedCodes
     from sfumato.core.engine.sealed import Sealed
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.counts import IndividualCounts
+    from sfumato.core.questions.residuals import Residuals, Term
 
 _Read = tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]
 
@@ -115,9 +117,8 @@ def join_codes(table: Table, columns: tuple[str, ...], read: list[_Read]) -> Bou
     if table.bounding == "weight":
         whole = [np.full(rows, table.grid, np.int64) if given is None else given for _, given, rows in read]
         weights = np.concatenate([np.empty(0, np.int64), *whole])
-    from sfumato.core.engine.residuals import BoundedCodes as Codes  # here, since few questions need it
 
-    return Codes(codes, weights)
+    return BoundedCodes(codes, weights)
 
 
 def count_individuals(
@@ -156,3 +157,116 @@ def _spell_codes(columns: tuple[str, ...]) -> list[str]:
 def read_columns(connection: duckdb.DuckDBPyConnection, query: str) -> list[NDArray[Any]]:
     """The columns of the answer to a query."""
     return [to_numpy(column.combine_chunks()) for column in connection.sql(query).to_arrow_table().columns]
+
+
+_ROW = "row of sfumato"
+
+
+def restrict_sealed(sealed: Sealed, table: Table) -> Sealed:
+    """The individuals of a sealed table that are in the part of `table`, with all their records."""
+    assert table.part is not None
+    if table.unit.column is not None:
+        columns: tuple[str, ...] = ()
+        selected = [f"{quote_name(UNIT)} AS u"]
+    else:
+        columns = table.part.columns
+        selected = [f"{quote_name(code_name(name))} AS c{place}" for place, name in enumerate(columns)]
+
+    def restrict(records: pa.Table) -> pa.Table:
+        if not records.num_rows:
+            return records
+        with connect() as connection:
+            numbered = records.append_column(_ROW, to_arrow(np.arange(records.num_rows)))
+            register_columns(connection, "sealed", numbered)
+            listed = ", ".join([*selected, f"{quote_name(_ROW)} AS place"])
+            connection.execute(f"CREATE TEMP VIEW encoded AS SELECT {listed} FROM sealed")
+            found = connection.sql(f"SELECT place FROM {select_part(table, columns)}").to_arrow_table()
+            places = to_numpy(found.column(0).combine_chunks())
+        return records.take(pa.array(np.sort(places)))
+
+    return Sealed(
+        sealed.names, sealed.most, restrict(sealed.inside), restrict(sealed.crowd), sealed.individuals
+    )
+
+
+class BoundedCodes(Withheld):
+    """The codes of bounded records, and their weights in units of 1 / grid where these are not all one.
+
+    It keeps the scores of the last model that was asked about: the next one differs from it in a term or
+    two. Never leaves the private room.
+    """
+
+    def __init__(self, codes: Mapping[str, NDArray[Any]], weights: NDArray[np.int64] | None) -> None:
+        self._codes = codes
+        self._weights = weights
+        self._rows = len(next(iter(codes.values()))) if codes else 0
+        self._scores = np.zeros(self._rows, np.int64)
+        self._terms: dict[tuple[str, ...], Term] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory it takes."""
+        return sum(each.nbytes for each in self._codes.values()) + 2 * self._scores.nbytes
+
+    def add(self, sums: NDArray[np.int64], question: Residuals, table: Table) -> None:
+        """Adds the clipped residuals of all records to `sums`, each to the cell of its record.
+
+        Privacy: what a record adds is at most clip times its weight, whatever the model and the record are.
+        """
+        scores = self._score(question, table) + question.intercept
+        predicted = scores if question.link is None else question.link.apply(scores)
+        residuals = question.targets[self._codes[question.target]] - predicted
+        if question.absolute:
+            residuals = np.abs(residuals)
+        residuals = np.clip(residuals, -question.clip, question.clip)
+        residuals = residuals * (table.grid if self._weights is None else self._weights)
+        if not question.columns:
+            sums[0] += residuals.sum()
+            return
+        cells = self._cells(question.columns, table)
+        # Sums below 2^53 are exact in the floats of bincount.
+        if question.clip * table.contribution < 2**53 // max(1, self._rows):
+            sums += np.bincount(cells, weights=residuals, minlength=sums.size).astype(np.int64)
+        else:
+            np.add.at(sums, cells, residuals)
+
+    def _score(self, question: Residuals, table: Table) -> NDArray[np.int64]:
+        wanted = {term.columns: term for term in question.terms}
+        if len(wanted) != len(question.terms):  # two terms of the same columns
+            self._terms, self._scores = {}, np.zeros(self._rows, np.int64)
+            return sum(
+                (term.scores[self._cells(term.columns, table)] for term in question.terms), self._scores
+            )
+        for columns in {**self._terms, **wanted}:
+            old, new = self._terms.get(columns), wanted.get(columns)
+            if old is new or (old is not None and new is not None and old.scores is new.scores):
+                continue
+            size = table.cells(columns)
+            change = np.zeros(size, np.int64) if new is None else new.scores
+            change = change if old is None else change - old.scores
+            if change.any():
+                self._scores = self._scores + change[self._cells(columns, table)]
+        self._terms = wanted
+        return self._scores
+
+    def _cells(self, columns: tuple[str, ...], table: Table) -> NDArray[Any]:
+        if len(columns) == 1:
+            return self._codes[columns[0]]
+        first, second = columns
+        cells = self._codes[first].astype(np.int64) * table.column(second).size
+        return np.asarray(cells + self._codes[second])
+
+
+def sum_residuals(question: Residuals, table: Table, parts: Iterable[BoundedCodes]) -> TrueCounts:
+    """The sums of all parts, or the answers of queries over them."""
+    sums = np.zeros(table.cells(question.columns), np.int64)
+    for part in parts:
+        part.add(sums, question, table)
+    return finish_sums(question, sums)
+
+
+def finish_sums(question: Residuals, sums: NDArray[np.int64]) -> TrueCounts:
+    """The sums, or with queries their answers."""
+    if question.queries is not None:
+        sums = question.queries.apply(sums)
+    return TrueCounts(question.columns, sums)

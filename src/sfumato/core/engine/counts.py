@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.engine.base import CountingEngine, TrueCounts, all_columns, cell_code
-from sfumato.core.engine.parts import encoded_columns, select_part
+from sfumato.core.engine.encode import quote_text
+from sfumato.core.facts.part import SALT
 from sfumato.core.questions.choices import CapChoice, NormChoice
-from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts, Queries
+from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts
+from sfumato.core.questions.question import Queries
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -447,3 +449,36 @@ def with_relations(relations: dict[str, str], query: str) -> str:
     """Returns `query` with the relations that it reads, each by its name."""
     listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
     return f"WITH {listed} {query}"
+
+
+def encoded_columns(table: Table, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that `encoded` needs for a question about `columns`: those of the digest come after."""
+    if table.part is None or table.unit.column is not None:
+        return columns
+    return tuple(dict.fromkeys((*columns, *table.part.columns)))
+
+
+def select_part(table: Table, columns: tuple[str, ...], *, source: str = "encoded") -> str:
+    """The relation of those records of `source` that are in the part of `table`; of all if it is no part.
+
+    `columns` are those of the codes c0, c1, ... of `source`, of which a table of rows has all of the digest.
+    """
+    part = table.part
+    if part is None:
+        return source
+    if table.unit.column is not None:
+        rows, digested = source, ["CAST(u AS VARCHAR)"]
+    else:
+        codes = [f"c{columns.index(name)}" for name in part.columns]
+        listed = ", ".join(codes)
+        # Equal records are numbered; which of them has which number makes no difference.
+        rows = (
+            f"(SELECT *, row_number() OVER (PARTITION BY {listed} ORDER BY {listed}) AS copy FROM {source})"
+        )
+        digested = [f"CAST(coalesce(CAST({code} AS BIGINT), -1) AS VARCHAR)" for code in codes]
+        digested.append("CAST(copy AS VARCHAR)")
+    digest = f"substr(md5(concat_ws(':', {quote_text(SALT)}, {', '.join(digested)})), 1, 8)"
+    within = f"{digest} >= '{part.first}'"
+    if part.beyond is not None:
+        within += f" AND {digest} < '{part.beyond}'"
+    return f"(SELECT * FROM {rows} AS all_parts WHERE {within}) AS in_part"

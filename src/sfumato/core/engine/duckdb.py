@@ -30,6 +30,7 @@ from sfumato.core.engine.base import (
     sign_version,
 )
 from sfumato.core.engine.bounded import (
+    BoundedCodes,
     bounded_queries,
     count_individuals,
     create_encoded,
@@ -37,8 +38,10 @@ from sfumato.core.engine.bounded import (
     list_codes,
     read_codes,
     read_columns,
+    restrict_sealed,
+    sum_residuals,
 )
-from sfumato.core.engine.chain import follow_reference
+from sfumato.core.engine.chain import check_order, family_names, follow_reference, link_records
 from sfumato.core.engine.counts import OccupiedTally, PortableEngine, Tally, number_table, render
 from sfumato.core.engine.encode import (
     connect,
@@ -49,7 +52,6 @@ from sfumato.core.engine.encode import (
     sql_kind,
     value_list,
 )
-from sfumato.core.engine.parts import restrict_sealed
 from sfumato.core.engine.sealed import (
     NUMBER,
     Sealed,
@@ -74,9 +76,8 @@ if TYPE_CHECKING:
 
     from sfumato.core.engine.counts import Ask, Beside
     from sfumato.core.engine.gradients import TrueRecords
-    from sfumato.core.engine.residuals import BoundedCodes
-    from sfumato.core.facts.family import Family
     from sfumato.core.facts.part import Part
+    from sfumato.core.facts.table import Family
     from sfumato.core.questions.counts import IndividualCounts
     from sfumato.core.questions.question import Adder, Question
     from sfumato.core.questions.residuals import Residuals
@@ -217,8 +218,6 @@ class DuckDBEngine(PortableEngine):
     def _sum_residuals(
         self, table: Table, question: Residuals, progress: Callable[[str], None]
     ) -> TrueCounts:
-        from sfumato.core.engine.residuals import sum_residuals
-
         with hide_failures(name_source(table)):
             sealed = self._seal(table, list_codes(question.known))
             with self._sealing:
@@ -352,8 +351,6 @@ class DuckDBEngine(PortableEngine):
 
     def _check_family(self, table: Table, family: Family) -> None:
         """Checks both tables of a family, and links them without a record."""
-        from sfumato.core.engine.family import check_order, family_names, link_records
-
         self.check(family.child, tuple((name,) for name in family.columns))
         if family.parent is not None:
             self.check(family.parent, tuple((name,) for name in family.parent_columns))
@@ -373,8 +370,6 @@ class DuckDBEngine(PortableEngine):
 
     def _seal_family(self, table: Table, family: Family) -> Sealed:
         """The records of a family, linked anew if one of its tables was read anew."""
-        from sfumato.core.engine.family import family_names, link_records
-
         with self._sealing:
             child, parent = (
                 None if each is None else self._seal(each, names) for each, names in family_names(family)

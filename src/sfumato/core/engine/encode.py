@@ -13,8 +13,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sfumato.core.dates import EPOCH_FORMATS, epoch_cell, formatted_cell, label_cell, moment_cell
 from sfumato.core.errors import SchemaError, SourceError
@@ -24,10 +25,27 @@ from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 if TYPE_CHECKING:
     import duckdb
 
-    from sfumato.core.engine.source import Kind, Stored
-
 
 _SEPARATOR = "\x1f"
+
+Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored column: its kind, and whether it keeps different values apart, as a unit column must.
+
+    `type` is the name that a server has for its type, `digits` are precision and scale of a decimal;
+    `zoned` timestamps are of another day in another zone.
+    """
+
+    kind: Kind
+    is_identifier: bool = False
+    type: str = ""
+    digits: tuple[int, int] | None = None
+    zoned: bool = False
+
+
 _MEMORY_LIMIT = "600MB"
 # What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version
 # has it.

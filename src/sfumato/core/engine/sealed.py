@@ -32,7 +32,7 @@ from sfumato.core.facts.table import UNIT, code_name
 if TYPE_CHECKING:
     import duckdb
 
-    from sfumato.core.engine.source import Stored
+    from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import Table
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sfumato.core.engine.encode import quote_name
+from sfumato.core.engine.encode import Kind, Stored, quote_name
 from sfumato.core.engine.opening import (
     LONGEST_RECORD,
     READABLE,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from sfumato.core.engine.base import Fetched
 
-Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
 _BATCH_ROWS = 2**17
 # Whatever a database file says, nothing but the file is read, and nothing is loaded for it.
@@ -54,21 +53,6 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 _PLAIN = (".parquet", *TEXT_FILES)
 _LONG = 2**26  # bytes that take a tenth of a second to digest: so much is not read again by every process
 _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored column: its kind, and whether it keeps different values apart, as a unit column must.
-
-    `type` is the name that a server has for its type, `digits` are precision and scale of a decimal;
-    `zoned` timestamps are of another day in another zone.
-    """
-
-    kind: Kind
-    is_identifier: bool = False
-    type: str = ""
-    digits: tuple[int, int] | None = None
-    zoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

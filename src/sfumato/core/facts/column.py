@@ -28,7 +28,7 @@ from sfumato.core.facts.domain import (
     Values,
     list_dates,
 )
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 
 Policy = Literal["drop", "clamp", "other"]
 

@@ -17,7 +17,7 @@ from sfumato.core.errors import SchemaError
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Tuples, Values
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

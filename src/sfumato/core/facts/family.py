@@ -8,13 +8,13 @@ An engine makes them (docs/proofs/related.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import IntegerRange, Tuples, Values
-from sfumato.core.facts.table import Table, cap_unit
+from sfumato.core.facts.table import Family, Table, cap_unit
 
 if TYPE_CHECKING:
     from sfumato.core.facts.domain import Label
@@ -22,68 +22,7 @@ if TYPE_CHECKING:
 MOST_CHILDREN = 2**12
 """The most children of one parent that are told apart by their number."""
 
-_EXACT = 16  # numbers of children up to which each has a bin of its own
 _MOST_ORDERED = 2**7  # values of a column that orders siblings, up to which no row breaks the order
-_FINE = 8  # above, a bin is as wide as an eighth of where it begins
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """A table of children, the columns that are asked about, and the column that orders siblings.
-
-    The parent of a child is the individual that it is of: a row of the table that the children refer to, or,
-    where they refer to none, nobody but the name that their unit column holds.
-    """
-
-    child: Table
-    columns: tuple[str, ...]
-    parent_columns: tuple[str, ...] = ()
-    order: str | None = None
-
-    @property
-    def parent(self) -> Table | None:
-        """The table of the parents, if there is one."""
-        return None if self.child.reference is None else self.child.reference.table
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The numbers of children at which a bin begins; the last bin ends at max_records."""
-        return list_steps(self.child.unit.max_records, first=1 if self.parent is None else 0)
-
-    @property
-    def number(self) -> str:
-        """The column that holds the number of children."""
-        return f"number of {self.child.name}"
-
-    @property
-    def later(self) -> str:
-        """The column that tells a first child, or none, from those after it."""
-        return f"later {self.child.name}"
-
-    def of_parent(self, name: str) -> str:
-        """What a column of the parent is called beside those of a child."""
-        assert self.parent is not None
-        return f"{self.parent.name}.{name}"
-
-    def of_child(self, name: str) -> str:
-        """What a column of the child is called beside those of its parent."""
-        return f"{self.child.name}.{name}"
-
-    def of_previous(self, name: str) -> str:
-        """What a column of the child before is called."""
-        return f"previous {self.child.name}.{name}"
-
-
-def list_steps(most: int, *, first: int) -> tuple[int, ...]:
-    """Where bins of a number from `first` to `most` begin: one for each small number, wider ones above.
-
-    >>> list_steps(30, first=0)[-5:]
-    (20, 22, 24, 27, 30)
-    """
-    steps = list(range(first, min(_EXACT, most) + 1))
-    while steps[-1] + max(1, steps[-1] // _FINE) <= most:
-        steps.append(steps[-1] + max(1, steps[-1] // _FINE))
-    return tuple(steps)
 
 
 def relate_tables(family: Family) -> Table:

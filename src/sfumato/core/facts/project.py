@@ -22,7 +22,6 @@ from typing import IO, Any
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.core.facts.column import refuse_unknown_keys
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
 from sfumato.core.facts.table import (
     PublicTable,
     Table,
@@ -31,6 +30,7 @@ from sfumato.core.facts.table import (
     parse_public,
     parse_table,
 )
+from sfumato.core.files import MOST_TEXT, read_regular
 
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
 _PIECE = 2**20

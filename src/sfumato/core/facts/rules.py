@@ -19,7 +19,7 @@ from typing import Any, Literal
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.column import Column, suggest_name
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Tuples
-from sfumato.core.facts.limits import MOST_TEXT, read_regular
+from sfumato.core.files import MOST_TEXT, read_regular
 
 Operator = Literal["<", "<=", ">", ">=", "=", "in", "missing"]
 Kind = Literal["impossible", "missing", "order", "sum", "dependence"]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
-from sfumato.core.questions.counts import Marginal, Queries, find_sensitivity, refuse_no_norm
-from sfumato.core.questions.question import BOTH, Question, Stated
+from sfumato.core.questions.counts import Marginal, find_sensitivity, refuse_no_norm
+from sfumato.core.questions.question import BOTH, Queries, Question, Stated
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part

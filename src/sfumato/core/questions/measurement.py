@@ -21,8 +21,8 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
 from sfumato.core.law import MAX_SCALE, SPARSE_KIND, Kind, Law
 from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
-from sfumato.core.questions.counts import Queries, find_sensitivity, list_norms
-from sfumato.core.questions.question import Question
+from sfumato.core.questions.counts import find_sensitivity, list_norms
+from sfumato.core.questions.question import Queries, Question
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part

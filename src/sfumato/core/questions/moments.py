@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.questions.question import L2, Codes, Question, Stated
 from sfumato.core.questions.residuals import freeze

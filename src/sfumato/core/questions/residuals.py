@@ -23,7 +23,7 @@ from sfumato.core.questions.question import BOTH, Codes, Question, Stated, check
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
     from sfumato.core.law import Norm
-    from sfumato.core.questions.counts import Queries
+    from sfumato.core.questions.question import Queries
 
 MOST_TERMS = 4096
 LARGEST_CLIP = 2**20

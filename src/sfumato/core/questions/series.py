@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from sfumato.core.cost.cost import sqrt_up
+from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.questions.question import L2, Question, Stated
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from sfumato.core.facts.domain import Tuples, Values
 from sfumato.core.facts.table import Table
-from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Residuals, Term
 from sfumato.inference.models.additive import Score, Shape
 from sfumato.inference.models.terms import (

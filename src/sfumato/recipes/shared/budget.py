@@ -7,13 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sfumato.core.cost.cost import SMOOTHING, Cost
-from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import SMOOTHING, max_mu, mu_to_pure
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, round_up
-from sfumato.core.questions.counts import Marginal, Queries
+from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_grid, request_sensitivity
-from sfumato.core.questions.question import Question
+from sfumato.core.questions.question import Queries, Question
 from sfumato.inference.domain import Columns
 
 if TYPE_CHECKING:

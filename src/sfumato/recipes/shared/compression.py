@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.questions.counts import Queries
+from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, Sparse
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.model import Model, draw_codes

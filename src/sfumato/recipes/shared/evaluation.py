@@ -23,8 +23,8 @@ from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.part import Part, split_people
 from sfumato.core.facts.table import Table
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, ask_cost, in_records, take_part
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import CONFIDENCE, Link, Outcomes, Scorer, Term
 from sfumato.inference.models.additive import read_model
 from sfumato.inference.models.design import code_ends, code_values

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.cost.cost import SMOOTHING, Cost, sqrt_up
-from sfumato.core.cost.curves import max_mu, mu_to_pure
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import SMOOTHING, max_mu, mu_to_pure, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, round_up
 from sfumato.core.questions.choices import Chosen, NormChoice
-from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal, Queries
+from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal
 from sfumato.core.questions.measurement import (
     Answer,
     Ask,
@@ -32,6 +32,7 @@ from sfumato.core.questions.measurement import (
     in_records,
     request_sensitivity,
 )
+from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.shrinkage import shrink_counts

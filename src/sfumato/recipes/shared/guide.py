@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.model import Model, number_cells
 from sfumato.inference.tree import Growth, build_tree

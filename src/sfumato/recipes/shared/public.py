@@ -25,8 +25,8 @@ from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.column import Column, refuse_unknown_keys
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
-from sfumato.core.facts.limits import inflate, read_regular
 from sfumato.core.facts.table import Table
+from sfumato.core.files import inflate, read_regular
 from sfumato.inference.model import number_cells
 from sfumato.tables.read import parse_table
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import Table
 from sfumato.core.law import MAX_SCALE
-from sfumato.core.questions.counts import Queries
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Link
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import Family

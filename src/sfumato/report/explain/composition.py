@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.core.cost.budget import Budget, Spent, admits
-from sfumato.core.cost.cost import Cost, bisect_floats, sqrt_up, to_decimal
-from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.curves import bisect_floats, mu_to_epsilon, rho_to_epsilon, sqrt_up, to_decimal
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, format_exact
 from sfumato.report.explain.guarantee import Guarantee, parse_probability

@@ -19,8 +19,7 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Literal, get_args
 
-from sfumato.core.cost.cost import pure_to_mu, pure_to_rho, sqrt_up
-from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
+from sfumato.core.cost.curves import mu_to_epsilon, pure_to_mu, pure_to_rho, rho_to_epsilon, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive
 from sfumato.report.explain.posterior import Total, largest_power, posterior_bounds, pure_bounds

@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from sfumato.core.engine.encode import encode_clamped, encode_range, quote_name, quote_text, refuse_period
+from sfumato.core.engine.encode import (
+    Kind,
+    Stored,
+    encode_clamped,
+    encode_range,
+    quote_name,
+    quote_text,
+    refuse_period,
+)
 from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
-from sfumato.core.engine.source import Kind, Stored
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.core.facts.table import Table

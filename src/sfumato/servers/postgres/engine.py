@@ -27,10 +27,9 @@ from sfumato.core.engine.base import (
     all_columns,
     sign_version,
 )
-from sfumato.core.engine.counts import Ask, Beside, render
-from sfumato.core.engine.encode import quote_name
-from sfumato.core.engine.parts import encoded_columns
-from sfumato.core.engine.source import Stored, describe_stored
+from sfumato.core.engine.counts import Ask, Beside, encoded_columns, render
+from sfumato.core.engine.encode import Stored, quote_name
+from sfumato.core.engine.source import describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
 from sfumato.core.facts.table import check_location, public_location
 from sfumato.servers.engine import ServerEngine, collect_cells, counted_query, refuse_twins, wanted_columns

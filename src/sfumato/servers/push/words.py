@@ -16,7 +16,7 @@ from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 
 if TYPE_CHECKING:
-    from sfumato.core.engine.source import Stored
+    from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import Table
 
 PushedKind = Literal["integer", "double", "text", "boolean", "date", "timestamp", "null"]

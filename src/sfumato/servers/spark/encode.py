@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
-from sfumato.core.engine.encode import encode_bins, encode_clamped, encode_range, refuse_period
+from sfumato.core.engine.encode import Kind, Stored, encode_bins, encode_clamped, encode_range, refuse_period
 from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
-from sfumato.core.engine.source import Kind, Stored
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.engine.base import Fetched, TrueCounts, all_columns, name_source, sign_version
-from sfumato.core.engine.counts import Ask, Beside, bounded_query, number_table, render
-from sfumato.core.engine.parts import encoded_columns
+from sfumato.core.engine.counts import Ask, Beside, bounded_query, encoded_columns, number_table, render
 from sfumato.core.errors import SourceError
 from sfumato.servers.engine import ServerEngine, collect_cells
 from sfumato.servers.push.plan import (
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 
     from sfumato.core.algebra.measures import Checked
     from sfumato.core.engine.aggregates import TrueAggregates
-    from sfumato.core.engine.source import Stored
+    from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import Table
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sfumato.core.engine.base import Fetched, name_source
-from sfumato.core.engine.source import Stored, describe_stored
+from sfumato.core.engine.encode import Stored
+from sfumato.core.engine.source import describe_stored
 from sfumato.core.errors import SourceError
 from sfumato.servers.engine import refuse_twins, wanted_columns
 from sfumato.servers.spark.encode import describe_type, quote_spark_name
