@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sfumato import servers as _servers  # noqa: F401 - lets ledgers be in PostgreSQL
+from sfumato import tables as _tables  # noqa: F401 - lets project files state rules
 from sfumato.core import __version__
 from sfumato.core.errors import (
     BudgetExceeded,

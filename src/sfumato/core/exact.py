@@ -10,6 +10,7 @@ import hashlib
 import json
 import operator
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -100,6 +101,22 @@ def parse_whole(
         limits = f"of at least {low:,}" if high is None else f"from {low:,} to {high:,}"
         raise error(f"{name} must be a whole number {limits}, got {str(value)[:40]!r}")
     return number
+
+
+def check_option(
+    value: object, options: Sequence[object], *, name: str, error: type[SfumatoError] = RecipeError
+) -> None:
+    """Raises an error unless `value` is one of `options`; `name` is what it calls the value.
+
+    >>> check_option("mean", ("sum", "count"), name="measure")
+    Traceback (most recent call last):
+        ...
+    sfumato.core.errors.RecipeError: measure must be 'sum' or 'count', got 'mean'
+    """
+    if value not in options:
+        *most, last = map(repr, options)
+        known = f"{', '.join(most)} or {last}" if most else last
+        raise error(f"{name} must be {known}, got {str(value)[:40]!r}")
 
 
 def parse_delta(value: object) -> Fraction:

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Final, Literal, get_args
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import NORMAL_95, parse_positive
+from sfumato.core.exact import NORMAL_95, check_option, parse_positive
 
 Kind = Literal["laplace", "gaussian"]
 Norm = Literal["L1", "L2"]
@@ -106,9 +106,7 @@ class Law:
     scale: Fraction
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            known = " or ".join(map(repr, get_args(Kind)))
-            raise RecipeError(f"the kind of noise must be {known}, got {self.kind!r}")
+        check_option(self.kind, get_args(Kind), name="the kind of noise")
         name = self.shape.scale_name
         if parse_positive(self.scale, name=name) > MAX_SCALE:
             raise RecipeError(

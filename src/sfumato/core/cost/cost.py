@@ -25,7 +25,7 @@ from sfumato.core.cost.curves import (
     sqrt_up,
 )
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.exact import check_option, format_exact, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.core.facts.table import Neighbours
 
 CostKind = Literal[
@@ -93,8 +93,7 @@ class Cost:
             raise RecipeError(
                 f"the scale of kind {self.kind} says all of its cost, so its sensitivity must be 1"
             )
-        if self.neighbours not in get_args(Neighbours):
-            raise RecipeError(f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}")
+        check_option(self.neighbours, get_args(Neighbours), name="neighbours")
         if not isinstance(self.unit, str) or not self.unit:
             raise RecipeError("unit must name what is protected, such as 'resident' or 'row'")
         object.__setattr__(self, "count", parse_whole(self.count, name="count", high=_MOST))

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from sfumato.core.dates import read_day
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
-from sfumato.core.exact import format_exact, parse_exact
+from sfumato.core.exact import check_option, format_exact, parse_exact
 from sfumato.core.facts.domain import (
     Bins,
     Calendar,
@@ -87,13 +87,17 @@ class Column:
     calendar: Calendar | None = None
 
     def __post_init__(self) -> None:
-        _check_reading(self)
-        if self.outside not in ("drop", "clamp", "other"):
-            raise SchemaError(f"outside must be 'drop', 'clamp' or 'other', got {self.outside!r}")
+        for key, options in (
+            ("outside", get_args(Policy)),
+            ("decimal", (".", ",")),
+            ("density", ("even", "smooth")),
+        ):
+            check_option(getattr(self, key), options, name=key, error=SchemaError)
         if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
             raise SchemaError(
                 "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
             )
+        _check_reading(self)
         # Other domains hold numbers, maybe a billion, which are not listed to find a word among them.
         listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
         if self.outside == "other" and OTHER in listed:
@@ -174,21 +178,13 @@ def column_spec(column: Column) -> dict[str, Any]:
         spec["bounds"] = [format_exact(bound) for bound in column.bounds]
     if column.private_bounds:
         spec["bounds"] = "private"
-    if column.format is not None:
-        spec["format"] = column.format
-    if column.decimal != ".":
-        spec["decimal"] = column.decimal
-    if column.missing:
-        spec["missing"] = list(column.missing)
-    if column.missing_label is not None:
-        spec["missing_label"] = column.missing_label
-    if column.nullable:
-        spec["nullable"] = True
-    if column.density != "even":
-        spec["density"] = column.density
+    plain = {"format": None, "decimal": ".", "missing": (), "missing_label": None, "nullable": False}
+    for key, default in {**plain, "density": "even"}.items():
+        value = getattr(column, key)
+        if value != default:
+            spec[key] = list(value) if isinstance(value, tuple) else value
     if column.drafted:
-        spec["drafted_from_data"] = True
-        spec["accept_drafted"] = column.accepted
+        spec |= {"drafted_from_data": True, "accept_drafted": column.accepted}
     return spec
 
 
@@ -264,8 +260,6 @@ def suggest_name(name: str, known: Iterable[str], *, word: str = "known") -> str
 
 def _check_reading(column: Column) -> None:
     """Refuses what is contradictory about how values are written."""
-    if column.decimal not in (".", ","):
-        raise SchemaError("decimal must be '.' or ','")
     if column.format is not None and not _FORMAT.fullmatch(str(column.format)):
         raise SchemaError(
             "format must be 'epoch', 'epoch_ms', or made of %Y %y %m %b %B %d %H %I %p %M %S %f %j %z and "
@@ -273,8 +267,6 @@ def _check_reading(column: Column) -> None:
         )
     if not all(isinstance(text, str) for text in column.missing):
         raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
-    if column.density not in ("even", "smooth"):
-        raise SchemaError("density must be 'even' or 'smooth'")
     if column.density == "smooth" and not isinstance(column.domain, Bins):
         raise SchemaError("density = 'smooth' is about numbers within bins; declare bins, or leave it out")
     label = column.missing_label
@@ -426,13 +418,8 @@ def _read_values(path: Path, names: list[str]) -> tuple[tuple[Label, ...], str]:
         entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
     except (csv.Error, UnicodeDecodeError) as error:
         raise SchemaError(f"values_file {path.name!r} cannot be read ({type(error).__name__})") from None
-    if entries and entries[0].lower() in (
-        *(str(each).lower() for each in names),
-        "value",
-        "values",
-        "code",
-        "codes",
-    ):
+    header = {*(str(each).lower() for each in names), "value", "values", "code", "codes"}
+    if entries and entries[0].lower() in header:
         entries = entries[1:]
     if entries and all(_is_plain_integer(entry) for entry in entries):
         return tuple(int(entry) for entry in entries), sha256

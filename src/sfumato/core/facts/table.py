@@ -10,15 +10,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sfumato.core.errors import SchemaError
-from sfumato.core.exact import digest, parse_whole
+from sfumato.core.exact import check_option, digest, parse_whole
 from sfumato.core.facts.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.core.facts.domain import Tuples, Values, take_domain
 from sfumato.core.facts.part import Window
-from sfumato.core.facts.rules import Rule, parse_impossible, parse_rule, rule_spec
+from sfumato.core.facts.rules import Rule, find_readers, rule_spec
 
 if TYPE_CHECKING:
     from sfumato.core.facts.domain import Label
@@ -35,34 +35,28 @@ MOST_RECORDS = 2**10
 """The most records of an individual where max_records is "private"."""
 
 _KEYS = (
-    "source",
-    "unit",
-    "window",
-    "max_records",
-    "max_groups",
-    "neighbours",
-    "bounding",
-    "parameters",
-    "columns",
-    "impossible",
-    "rules",
-    "public",
-    "encoding",
-    "quoting",
-    "text_limit",
-    "sealed",
-    "references",
+    *("source", "unit", "window", "max_records", "max_groups", "neighbours", "bounding", "references"),
+    *(
+        "parameters",
+        "columns",
+        "impossible",
+        "rules",
+        "public",
+        "encoding",
+        "quoting",
+        "text_limit",
+        "sealed",
+    ),
 )
 _ENCODINGS = (
-    "utf-8",
-    "utf-16",
-    "latin-1",
-    "iso-8859-2",
-    "iso-8859-15",
-    "windows-1250",
-    "windows-1251",
-    "windows-1252",
+    *("utf-8", "utf-16", "latin-1", "iso-8859-2", "iso-8859-15"),
+    *("windows-1250", "windows-1251", "windows-1252"),
 )
+_OPTIONS = {
+    "sealed": ("memory", "file"),
+    "quoting": ("line", "multiline", "none", None),
+    "bounding": ("truncate", "weight"),
+}
 _LONGEST_TEXT = 100_000
 _MOST_PERIODS = 10_000
 _NO_AXIS = (
@@ -108,8 +102,7 @@ class PrivacyUnit:
     window: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.neighbours not in ("add-remove", "replace"):
-            raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
+        check_option(self.neighbours, get_args(Neighbours), name="neighbours", error=SchemaError)
         if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
             raise SchemaError(
                 'max_records must be a whole number, or "private" to have it chosen'
@@ -205,8 +198,12 @@ class Family:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The numbers of children at which a bin begins; the last bin ends at max_records."""
-        return list_steps(self.child.unit.max_records, first=1 if self.parent is None else 0)
+        """The numbers of children at which a bin begins: wider ones above; the last ends at max_records."""
+        most = self.child.unit.max_records
+        steps = list(range(1 if self.parent is None else 0, min(_EXACT, most) + 1))
+        while steps[-1] + max(1, steps[-1] // _FINE) <= most:
+            steps.append(steps[-1] + max(1, steps[-1] // _FINE))
+        return tuple(steps)
 
     @property
     def number(self) -> str:
@@ -230,18 +227,6 @@ class Family:
     def of_previous(self, name: str) -> str:
         """What a column of the child before is called."""
         return f"previous {self.child.name}.{name}"
-
-
-def list_steps(most: int, *, first: int) -> tuple[int, ...]:
-    """Where bins of a number from `first` to `most` begin: one for each small number, wider ones above.
-
-    >>> list_steps(30, first=0)[-5:]
-    (20, 22, 24, 27, 30)
-    """
-    steps = list(range(first, min(_EXACT, most) + 1))
-    while steps[-1] + max(1, steps[-1] // _FINE) <= most:
-        steps.append(steps[-1] + max(1, steps[-1] // _FINE))
-    return tuple(steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,33 +262,28 @@ class Table:
     """The family whose records these are; then its description is that of the family's tables."""
 
     def __post_init__(self) -> None:
-        if self.sealed not in ("memory", "file"):
-            raise SchemaError(f"table {self.name!r}: sealed must be 'memory' or 'file'")
+        where = f"table {self.name!r}"
+        for key, options in _OPTIONS.items():
+            check_option(getattr(self, key), options, name=f"{where}: {key}", error=SchemaError)
         if self.encoding not in _ENCODINGS:
-            raise SchemaError(f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}")
-        if self.quoting not in (None, "line", "multiline", "none"):
-            raise SchemaError(f"table {self.name!r}: quoting must be 'line', 'multiline' or 'none'")
-        name = f"table {self.name!r}: text_limit"
+            raise SchemaError(f"{where}: encoding must be one of {', '.join(_ENCODINGS)}")
+        name = f"{where}: text_limit"
         limit = parse_whole(self.text_limit, name=name, high=_LONGEST_TEXT, error=SchemaError)
         object.__setattr__(self, "text_limit", limit)
-        if self.bounding not in ("truncate", "weight"):
-            raise SchemaError(f"table {self.name!r}: bounding must be 'truncate' or 'weight'")
         folded: dict[str, str] = {}
         for name in self.columns:
             twin = folded.setdefault(name.casefold(), name)
             if twin != name:
                 # SQL does not tell such names apart, and would take the codes of one for those of the other.
-                raise SchemaError(f"table {self.name!r}: columns {twin!r} and {name!r} differ in case only")
+                raise SchemaError(f"{where}: columns {twin!r} and {name!r} differ in case only")
         period = self.unit.period
         if period is not None and (period not in self.columns or self.columns[period].domain is None):
             raise SchemaError(
-                f"table {self.name!r}: the period of the unit, {period!r}, must be a column with a domain; "
+                f"{where}: the period of the unit, {period!r}, must be a column with a domain; "
                 f"describe it as [tables.{self.name}.columns.{period}]"
             )
         if period is not None and (self.reference is not None or self.unit.private_records):
-            raise SchemaError(
-                f"table {self.name!r}: a unit with a period needs a stated max_records, and no references"
-            )
+            raise SchemaError(f"{where}: a unit with a period needs a stated max_records, and no references")
         if self.unit.window is not None:
             _check_window(self, self.unit.window)
         unit = None if self.unit.column is None else folded.get(self.unit.column.casefold())
@@ -311,8 +291,8 @@ class Table:
             column = self.columns[unit]
             if column.domain is not None or unit != self.unit.column:
                 raise SchemaError(
-                    f"table {self.name!r}: {self.unit.column!r} names the individual, so it cannot "
-                    "have a domain; remove its column table"
+                    f"{where}: {self.unit.column!r} names the individual, so it cannot have a domain; "
+                    "remove its column table"
                 )
 
     @property
@@ -397,9 +377,8 @@ def parse_table(
     if "parameters" in spec:
         if folder is None:
             raise SchemaError(f"{where}: parameters needs a project file beside it")
-        from sfumato.core.facts.contest import read_parameters
 
-        columns |= read_parameters(folder / str(spec["parameters"])).columns
+        columns |= find_readers().read_columns(folder / str(spec["parameters"]))
     described = spec.get("columns", {})
     if not isinstance(described, dict):
         raise SchemaError(f"{where}: columns must be tables, [tables.{name}.columns.NAME]")
@@ -416,7 +395,10 @@ def parse_table(
             f"{where}: source must name a file (.parquet, .csv, .jsonl, .zip, .xlsx), or a table by its URL"
         )
     check_location(source, where=f"{where}: source")
-    impossible, rules = _parse_rules(spec, columns, folder=folder, where=where)
+    impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
+    rules: tuple[Rule, ...] = ()
+    if "impossible" in spec or "rules" in spec:
+        impossible, rules = find_readers().parse_rules(spec, columns, folder=folder, where=where)
     return Table(
         name=name,
         source=source,
@@ -449,7 +431,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     """
     if table.family is not None:
         return _family_spec(table.family)
-    period = table.unit.period
+    unit, period = table.unit, table.unit.period
     if period is not None:
         columns = tuple(dict.fromkeys((*columns, period)))
     impossible: list[Any] = [
@@ -460,21 +442,22 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     kept = [rule for rule in table.rules if set(rule.columns) <= set(columns)]
     impossible += [rule.text for rule in kept if rule.kind == "impossible"]
     rules = [rule_spec(rule) for rule in kept if rule.kind != "impossible"]
-    return {
+    spec = {
         "source": public_location(table.source),
-        "unit": table.unit.name if period is None else [table.unit.column, period],
-        **({} if table.unit.window is None else {"window": list(table.unit.window)}),
-        "max_records": "private" if table.unit.private_records else table.unit.max_records,
-        "neighbours": table.unit.neighbours,
+        "unit": unit.name if period is None else [unit.column, period],
+        "window": None if unit.window is None else list(unit.window),
+        "max_records": "private" if unit.private_records else unit.max_records,
+        "neighbours": unit.neighbours,
         "bounding": table.bounding,
         "columns": {name: column_spec(table.columns[name]) for name in columns},
-        **({"impossible": impossible} if impossible else {}),
-        **({"rules": rules} if rules else {}),
-        **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
-        **({"quoting": table.quoting} if table.quoting is not None else {}),
-        **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
-        **({} if table.reference is None else {"references": _reference_spec(table.reference)}),
+        "impossible": impossible or None,
+        "rules": rules or None,
+        "encoding": None if table.encoding == "utf-8" else table.encoding,
+        "quoting": table.quoting,
+        "text_limit": None if table.text_limit == 1000 else table.text_limit,
+        "references": None if table.reference is None else _reference_spec(table.reference),
     }
+    return {key: value for key, value in spec.items() if value is not None}
 
 
 def _reference_spec(reference: Reference, columns: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -564,41 +547,6 @@ def public_location(location: str) -> str:
     kept = [(key, value) for key, value in parse_qsl(parts.query) if key in _PUBLIC_PARTS]
     query = urlencode(kept, quote_via=quote, safe="/.")
     return f"postgresql://{host}{parts.path}" + (f"?{query}" if query else "")
-
-
-def _parse_rules(
-    spec: Mapping[str, Any], columns: Mapping[str, Column], *, folder: Path | None, where: str
-) -> tuple[tuple[dict[str, tuple[Label, ...]], ...], tuple[Rule, ...]]:
-    """What `impossible` and `rules` say: entries of values that never meet, and everything else."""
-    given, stated = spec.get("impossible", []), spec.get("rules", [])
-    listed = given if isinstance(given, list) else [given]
-    if not isinstance(stated, list):
-        raise SchemaError(f"{where}: rules must be a list of texts")
-    try:
-        rules = [parse_impossible(each, columns) for each in listed if isinstance(each, str)]
-        rules += [parse_rule(each, columns, folder=folder) for each in stated]
-    except SchemaError as error:
-        raise SchemaError(f"{where}: {error}") from None
-    entries = [each for each in listed if not isinstance(each, str)]
-    return tuple(_parse_entry(each, columns, where=where) for each in entries), tuple(rules)
-
-
-def _parse_entry(entry: object, columns: Mapping[str, Column], *, where: str) -> dict[str, tuple[Label, ...]]:
-    """What no record can be: at least two columns with values of their domains."""
-    if not isinstance(entry, dict) or len(entry) < 2:
-        raise SchemaError(
-            f"{where}: impossible must list conditions such as 'age < 15 and income > 0', or entries that "
-            "name at least two columns, such as {age = [0, 1], job = ['teacher']}"
-        )
-    rule: dict[str, tuple[Label, ...]] = {}
-    for name, listed in entry.items():
-        labels = tuple(listed) if isinstance(listed, list) else (listed,)
-        if name not in columns or columns[name].domain is None:
-            raise SchemaError(f"{where}: impossible names {name!r}, which is no column with a domain")
-        if not labels or not set(labels) <= set(columns[name].labels):
-            raise SchemaError(f"{where}: impossible gives {name!r} a value that is not in its domain")
-        rule[name] = labels
-    return rule
 
 
 def _parse_reference(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.curves import histogram_sensitivity, sqrt_up
 from sfumato.core.errors import RecipeError, SchemaError
-from sfumato.core.exact import parse_positive
+from sfumato.core.exact import parse_positive, parse_whole
 from sfumato.core.law import Norm
 from sfumato.core.questions.question import (
     BOTH,
@@ -26,8 +26,11 @@ from sfumato.core.questions.question import (
     Question,
     Stated,
     _digest,
+    add_records,
     check_cells,
     count_answers,
+    count_grid,
+    tell_queries,
 )
 
 if TYPE_CHECKING:
@@ -50,25 +53,11 @@ class Marginal(Question):
     """
 
     stated: ClassVar = Stated(bounding="records", tally="cells", norms=BOTH, signed=False, sampled=False)
-    size, check = count_answers, check_cells
+    size, grid, contribution = count_answers, count_grid, add_records
+    check, to_record = check_cells, tell_queries
 
     columns: tuple[str, ...]
     queries: Queries | None = None
-
-    def __post_init__(self) -> None:
-        _check_columns(self.columns)
-
-    def grid(self, table: Table) -> int:
-        """The denominator of the answers: they are whole multiples of 1 / grid."""
-        return table.grid * _grid(self.queries)
-
-    def contribution(self, table: Table, norm: Norm) -> Fraction:
-        """The most that one individual adds, in units of 1 / grid."""
-        return Fraction(table.contribution * _grid(self.queries))
-
-    def to_record(self) -> dict[str, Any]:
-        """What is told of it besides its columns; queries by their number and their digest."""
-        return {} if self.queries is None else {"queries": self.queries.to_record()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +69,11 @@ class OccupiedCells(Question):
     """
 
     stated: ClassVar = Stated(bounding="records", tally="occupied", norms=BOTH, signed=False, sampled=False)
-    size, check = count_answers, check_cells
+    size, grid, contribution = count_answers, count_grid, add_records
+    check, to_record = check_cells, tell_queries
     queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _check_columns(self.columns)
-
-    def grid(self, table: Table) -> int:
-        """The denominator of the answers."""
-        return table.grid
-
-    def contribution(self, table: Table, norm: Norm) -> Fraction:
-        """The most that one individual adds, in units of 1 / grid."""
-        return Fraction(table.contribution)
-
-    def to_record(self) -> dict[str, Any]:
-        """What is told of it besides its columns."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +87,18 @@ class CappedMarginal(Question):
     """
 
     stated: ClassVar = Stated(bounding="records", tally="capped", norms=BOTH, signed=False, sampled=False)
-    size, check = count_answers, check_cells
+    size, grid, check = count_answers, count_grid, check_cells
 
     columns: tuple[str, ...]
     max_records: int
     queries: Queries | None = None
 
     def __post_init__(self) -> None:
-        _check_columns(self.columns)
+        self.check_columns()
         if self.max_records < 1:
             raise RecipeError("a bound on the records of an individual is at least 1")
         if self.queries is not None and not self.queries.is_partition:
             raise RecipeError("the queries under a bound on records must be sums of different cells")
-
-    def grid(self, table: Table) -> int:
-        """The denominator of the answers."""
-        return table.grid
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
@@ -135,8 +106,7 @@ class CappedMarginal(Question):
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
-        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
-        return {**queries, "records": self.max_records}
+        return {**tell_queries(self), "records": self.max_records}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +125,12 @@ class ClippedMarginal(Question):
     queries: Queries | None = None
 
     def __post_init__(self) -> None:
-        _check_columns(self.columns)
+        self.check_columns()
         object.__setattr__(self, "norm", parse_positive(self.norm, name="the norm of an individual"))
 
     def grid(self, table: Table) -> int:
         """The denominator of the answers."""
-        return NORM_GRID * _grid(self.queries)
+        return NORM_GRID * (1 if self.queries is None else self.queries.grid)
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
@@ -173,8 +143,7 @@ class ClippedMarginal(Question):
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
-        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
-        return {**queries, "norm": self.norm}
+        return {**tell_queries(self), "norm": self.norm}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -202,10 +171,8 @@ class IndividualCounts(Question):
     times: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        _check_columns(self.columns)
-        whole = isinstance(self.max_cells, int) and not isinstance(self.max_cells, bool)
-        if not whole or not 1 <= self.max_cells <= 10**9:
-            raise RecipeError("max_cells must be a whole number from 1 to 10^9")
+        self.check_columns()
+        parse_whole(self.max_cells, name="max_cells", high=10**9)
         for name in ("cells", "times"):
             given = np.asarray(getattr(self, name))
             if given.dtype.kind not in "iu" or given.ndim != 1:
@@ -287,12 +254,3 @@ def refuse_no_norm(table: Table) -> None:
             f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
             "norm; name a unit column, or leave the norm out"
         )
-
-
-def _check_columns(columns: tuple[str, ...]) -> None:
-    if not columns or len(set(columns)) != len(columns):
-        raise RecipeError("a marginal needs at least one column and none twice")
-
-
-def _grid(queries: Queries | None) -> int:
-    return 1 if queries is None else queries.grid

@@ -119,8 +119,7 @@ class Moments(Question):
     """The square of the most that one record adds, in units of 1 / grid, whatever its codes are."""
 
     def __post_init__(self) -> None:
-        if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise RecipeError("moments need at least one column and none twice")
+        self.check_columns()
         if self.order not in (1, 2):
             raise RecipeError("moments are of order 1 or 2")
         scores = tuple(freeze(each, _TABLES, dimensions=2, most=SCORE_GRID) for each in self.scores)

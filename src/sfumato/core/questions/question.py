@@ -79,6 +79,14 @@ class Question:
         if missing:
             raise TypeError(f"question {cls.__name__} does not state {', '.join(missing)}")
 
+    def __post_init__(self) -> None:
+        self.check_columns()
+
+    def check_columns(self) -> None:
+        """Raises an error unless there are columns, none of them twice."""
+        if not self.columns or len(set(self.columns)) != len(self.columns):
+            raise RecipeError("a marginal needs at least one column and none twice")
+
     @property
     def tally(self) -> Tally:
         """How an engine adds it up."""
@@ -109,9 +117,25 @@ class Question:
         raise NotImplementedError
 
 
+# What several kinds state alike, each by naming it.
 def count_answers(self: Question, table: Table) -> int:
     """The number of answers: of cells, or of queries over them."""
     return table.cells(self.columns) if self.queries is None else self.queries.rows
+
+
+def count_grid(self: Question, table: Table) -> int:
+    """The denominator of answers that are numbers of records, or sums of them."""
+    return table.grid * (1 if self.queries is None else self.queries.grid)
+
+
+def add_records(self: Question, table: Table, norm: Norm) -> Fraction:
+    """The most that one individual adds to numbers of records, in units of 1 / grid: in both norms."""
+    return Fraction(table.contribution * (1 if self.queries is None else self.queries.grid))
+
+
+def tell_queries(self: Question) -> dict[str, Any]:
+    """What is told of queries: their number and their digest."""
+    return {} if self.queries is None else {"queries": self.queries.to_record()}
 
 
 def check_cells(self: Question, table: Table) -> None:

@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.questions.question import BOTH, Codes, Question, Stated, check_cells, count_answers
+from sfumato.core.questions.question import (
+    BOTH,
+    Codes,
+    Question,
+    Stated,
+    add_records,
+    check_cells,
+    count_answers,
+    count_grid,
+    tell_queries,
+)
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -83,7 +93,7 @@ class Residuals(Question):
     """
 
     stated: ClassVar = Stated(bounding="records", tally="residuals", norms=BOTH, signed=True, sampled=False)
-    size = count_answers
+    size, grid = count_answers, count_grid
 
     columns: tuple[str, ...]
     known: tuple[str, ...]
@@ -109,23 +119,16 @@ class Residuals(Question):
         if len(set(self.known)) != len(self.known) or not used <= set(self.known):
             raise RecipeError("residuals use columns that their records need not have")
 
-    def grid(self, table: Table) -> int:
-        """The denominator of the answers, beside the fixed point of the target."""
-        return table.grid * (1 if self.queries is None else self.queries.grid)
-
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
-        return Fraction(self.clip * table.contribution * (1 if self.queries is None else self.queries.grid))
+        return self.clip * add_records(self, table, norm)
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: its clip, and the digest of the model."""
         record: dict[str, Any] = {"clip": self.clip, "terms": len(self.terms), "sha256": self.digest}
         if self.absolute:
             record["absolute"] = True
-        return {
-            "residuals": record,
-            **({} if self.queries is None else {"queries": self.queries.to_record()}),
-        }
+        return {"residuals": record, **tell_queries(self)}
 
     @property
     def digest(self) -> str:
@@ -186,6 +189,7 @@ class Outcomes(Question):
     """
 
     stated: ClassVar = Stated(bounding="records", tally="streamed", norms=BOTH, signed=False, sampled=False)
+    grid, contribution = count_grid, add_records
 
     columns: tuple[str, ...]
     target: str
@@ -236,10 +240,6 @@ class Outcomes(Question):
         outcomes = 2 if self.residual_edges is None else self.residual_edges.size + 1
         return groups, self.edges.size + 1, outcomes
 
-    def grid(self, table: Table) -> int:
-        """The denominator of the answers."""
-        return table.grid * (1 if self.queries is None else self.queries.grid)
-
     def cells(self, table: Table) -> int:
         """The number of cells."""
         return math.prod(self.shape(table))
@@ -248,10 +248,6 @@ class Outcomes(Question):
         """The number of answers."""
         return self.cells(table) if self.queries is None else self.queries.rows
 
-    def contribution(self, table: Table, norm: Norm) -> Fraction:
-        """The most that one individual adds, in units of 1 / grid."""
-        return Fraction(table.contribution * (1 if self.queries is None else self.queries.grid))
-
     def start(self, table: Table) -> OutcomeTally:
         """What counts the records that stream by."""
         return OutcomeTally(table, self)
@@ -259,8 +255,8 @@ class Outcomes(Question):
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: its cells and the digest of the model."""
         record: dict[str, Any] = {"scores": self.edges.size + 1, "sha256": self.digest}
-        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
-        return {"outcomes": record if self.group is None else {**record, "group": self.group}, **queries}
+        outcomes = record if self.group is None else {**record, "group": self.group}
+        return {"outcomes": outcomes, **tell_queries(self)}
 
     @property
     def digest(self) -> str:

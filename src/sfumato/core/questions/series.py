@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.errors import RecipeError
+from sfumato.core.exact import check_option
 from sfumato.core.questions.question import L2, Question, Stated
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ class RunningSums(Question):
             raise RecipeError("the weights of a series are whole numbers from 0 to 2^20, the first above 0")
         if not 1 <= self.periods <= len(self.weights):
             raise RecipeError("a series is answered for at least one period, and none beyond its last")
-        if self.late not in ("drop", "carry"):
-            raise RecipeError("late must be 'drop' or 'carry'")
+        check_option(self.late, get_args(Late), name="late")
 
     @property
     def horizon(self) -> int:

@@ -36,10 +36,10 @@ from sfumato.report.pages.render import Page, render_page, render_text
 from sfumato.tables.read import table_to_csv
 
 if TYPE_CHECKING:
-    from sfumato.core.facts.contest import Run
     from sfumato.core.facts.table import Bounding, Table
     from sfumato.recipes.base import Recipe
     from sfumato.release.release import Release
+    from sfumato.tables.contest import Run
 
 
 Entry = Literal["nmd", "syncity", "adaptive-granularity", "gardn999", "best"]

@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from sfumato.core.errors import ReleaseError, SchemaError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column, parse_ranges
-from sfumato.core.facts.contest import Parameters, Run, read_parameters
 from sfumato.core.facts.domain import Bins, IntegerRange, Values
 from sfumato.core.facts.project import Project
 from sfumato.core.facts.table import Bounding, PrivacyUnit, Table
 from sfumato.core.files import MOST_TEXT, read_regular, write_folder
+from sfumato.tables.contest import Parameters, Run, read_parameters
 from sfumato.tables.read import table_to_csv
 
 Contest = Literal["sprint1", "sprint3", "match3"]

@@ -24,8 +24,8 @@ from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period
 from sfumato.core.facts.project import quote_toml
-from sfumato.core.facts.rules import quote_column
 from sfumato.recipes.shared.public import encode_public, read_numbers
+from sfumato.tables.rules import quote_column
 
 MOST_RULES = 12
 """Rules that are proposed, of `rules` and of `impossible` each."""

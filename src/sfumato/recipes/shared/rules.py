@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period
-from sfumato.core.facts.rules import Comparison, Condition, Rule, has_order, list_tests
+from sfumato.core.facts.rules import Comparison, Condition, Rule
 from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.tree import tree_cells
 from sfumato.recipes.shared.public import has_numbers
+from sfumato.tables.rules import has_order, list_tests
 
 Codes = Mapping[str, NDArray[np.int64]]
 Numbers = dict[str, NDArray[np.float64]]

@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.core.errors import SchemaError
-from sfumato.core.facts.contest import read_parameters
+from sfumato.tables.contest import read_parameters
 
 
 @pytest.mark.parametrize(
