@@ -6,7 +6,7 @@ Randomised response, two coins, unary encoding, Hadamard response and local hash
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -51,7 +51,7 @@ class RandomizedResponse(FrequencyMechanism):
     """k-ary randomised response (Warner 1965; Kairouz, Bonawitz, Ramage 2016).
 
     One word of 64 bits makes one answer, in the type of the values: the words below (k - 1) Q are cut into
-    k - 1 equal shares, one for each other category, and the rest tell the truth.
+    k - 1 equal shares of Q, the `lie`, one for each other category, and the rest tell the truth.
 
     Privacy: (2^64 - (k - 1) Q) / Q <= e^epsilon for any two values (docs/proofs/local.md).
 
@@ -63,30 +63,14 @@ class RandomizedResponse(FrequencyMechanism):
 
     name: ClassVar[str] = "krr"
 
-    @property
-    def lie(self) -> int:
-        """Of 2^64 words, how many give a certain wrong answer."""
-        return lie_threshold(self.epsilon, self.categories - 1)
+    lie: int = field(repr=False)
 
-    @property
-    def hit(self) -> Fraction:
-        """The chance of a true answer."""
-        return 1 - (self.categories - 1) * self.miss
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance of a certain wrong answer."""
-        return Fraction(self.lie, WORDS)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return self.hit / self.miss
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return (self.categories - 1).bit_length()
+    def _state_law(self) -> None:
+        others = self.categories - 1
+        lie = lie_threshold(self.epsilon, others)
+        miss = Fraction(lie, WORDS)
+        hit = 1 - others * miss
+        self._set(lie=lie, hit=hit, miss=miss, likelihood_ratio=hit / miss, bits=others.bit_length())
 
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
         if self.categories == 2:
@@ -115,8 +99,9 @@ class RandomizedResponse(FrequencyMechanism):
 class CoinResponse(FrequencyMechanism):
     """Two coins: with chance `truth` the true answer, otherwise yes with chance `yes`.
 
-    Answers are 0 or 1, in the type of the values. The epsilon that is claimed is the logarithm of the coins'
-    ratio, rounded up at the 30th decimal.
+    Answers are 0 or 1, in the type of the values: a yes is answered with no at the chance `false_no`, a no
+    with yes at the chance `false_yes`. The epsilon that is claimed is the logarithm of the coins' ratio,
+    rounded up at the 30th decimal.
 
     Privacy: ln of the larger of (1 - lie) / false yes and the same for no; with two fair coins the
     ratio is 3 and epsilon is ln 3, exactly. Lies are rounded up to whole 2^-64.
@@ -126,11 +111,12 @@ class CoinResponse(FrequencyMechanism):
     """
 
     name: ClassVar[str] = "coin"
-    bits: ClassVar[int] = 1
     parameters: ClassVar[tuple[str, ...]] = ("truth", "yes", "categories")
 
     truth: Fraction
     yes: Fraction
+    false_no: Fraction = field(repr=False)
+    false_yes: Fraction = field(repr=False)
 
     def __init__(self, *, truth: ExactLike = Fraction(1, 2), yes: ExactLike = Fraction(1, 2)) -> None:
         for name, given in (("truth", truth), ("yes", yes)):
@@ -140,39 +126,16 @@ class CoinResponse(FrequencyMechanism):
                     f"{name} must be a chance above 0 and below 1, got {format_exact(chance)[:40]}"
                 )
             self._set(**{name: chance})
-        no, yes_anyway = self._lies
-        claimed = log_above(max((1 - no) / yes_anyway, (1 - yes_anyway) / no))
-        self._set(epsilon=claimed, categories=2)
+        self._set(categories=2)
+        self._state_law()
 
-    @property
-    def _lies(self) -> tuple[Fraction, Fraction]:
-        """The chances of a false no and of a false yes, before they are rounded."""
-        return (1 - self.truth) * (1 - self.yes), (1 - self.truth) * self.yes
-
-    @property
-    def false_no(self) -> Fraction:
-        """The chance that a yes is answered with no."""
-        return _round_up(self._lies[0])
-
-    @property
-    def false_yes(self) -> Fraction:
-        """The chance that a no is answered with yes."""
-        return _round_up(self._lies[1])
-
-    @property
-    def hit(self) -> Fraction:
-        """The chance that a yes is answered with yes."""
-        return 1 - self.false_no
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that a no is answered with yes."""
-        return self.false_yes
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return max(self.hit / self.miss, (1 - self.miss) / (1 - self.hit))
+    def _state_law(self) -> None:
+        lies = (1 - self.truth) * (1 - self.yes), (1 - self.truth) * self.yes
+        false_no, false_yes = (Fraction(-int(-lie * WORDS // 1), WORDS) for lie in lies)
+        self._set(false_no=false_no, false_yes=false_yes, hit=1 - false_no, miss=false_yes, bits=1)
+        self._set(
+            epsilon=log_above(_compare_lies(*lies)), likelihood_ratio=_compare_lies(false_no, false_yes)
+        )
 
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
         # Both lies are drawn for everybody, so that neither time nor words depend on the value.
@@ -199,7 +162,7 @@ class UnaryEncoding(FrequencyMechanism):
 
     An answer is a row of bits, one for each category. Optimised: the true bit is a fair coin, every other
     bit is on with chance 1 / (e^epsilon + 1). Symmetric: every bit is flipped with chance
-    1 / (e^(epsilon / 2) + 1).
+    1 / (e^(epsilon / 2) + 1). Of 2^64 words the `lie` turns a bit on that should be off.
 
     Privacy: two values differ in two bits; their ratios multiply to e^epsilon at most
     (docs/proofs/local.md).
@@ -212,6 +175,7 @@ class UnaryEncoding(FrequencyMechanism):
     max_categories: ClassVar[int] = 1 << 16
 
     flips: Flips
+    lie: int = field(repr=False)
 
     def __init__(self, *, epsilon: ExactLike, categories: int = 2, flips: Flips = "optimized") -> None:
         if flips not in ("optimized", "symmetric"):
@@ -224,30 +188,13 @@ class UnaryEncoding(FrequencyMechanism):
         """`oue` or `sue`."""
         return "oue" if self.flips == "optimized" else "sue"
 
-    @property
-    def lie(self) -> int:
-        """Of 2^64 words, how many turn a bit on that should be off."""
-        return lie_threshold(self.epsilon if self.flips == "optimized" else self.epsilon / 2, 1)
-
-    @property
-    def hit(self) -> Fraction:
-        """The chance that the true bit is on."""
-        return Fraction(1, 2) if self.flips == "optimized" else 1 - self.miss
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that another bit is on."""
-        return Fraction(self.lie, WORDS)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return self.hit * (1 - self.miss) / (self.miss * (1 - self.hit))
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return self.categories
+    def _state_law(self) -> None:
+        optimized = self.flips == "optimized"
+        lie = lie_threshold(self.epsilon if optimized else self.epsilon / 2, 1)
+        miss = Fraction(lie, WORDS)
+        hit = Fraction(1, 2) if optimized else 1 - miss
+        ratio = hit * (1 - miss) / (miss * (1 - hit))
+        self._set(lie=lie, hit=hit, miss=miss, likelihood_ratio=ratio, bits=self.categories)
 
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.bool_]:
         people = codes.size
@@ -301,53 +248,27 @@ class HashedResponse(FrequencyMechanism):
     """A random public member of a hash family, and the value's hash under it by randomised response.
 
     An answer is one whole number, the member times `hash_size` plus the hash. Two different categories
-    collide under exactly one member in `hash_size`, so that estimates are unbiased without any assumption
-    about a hash.
+    collide under exactly one of the `members` in `hash_size`, so that estimates are unbiased without any
+    assumption about a hash. The randomised response over hashes is `inner`.
 
     Privacy: the member does not depend on the value; given it, this is randomised response over `hash_size`
     answers (docs/proofs/local.md).
     """
 
     hash_size: int
-
-    @property
-    @abstractmethod
-    def members(self) -> int:
-        """The number of hash functions in the family."""
+    members: int = field(repr=False)
+    inner: RandomizedResponse = field(repr=False)
+    lie: int = field(repr=False)
 
     @abstractmethod
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the hash of each code under its member of the family."""
 
-    @property
-    def inner(self) -> RandomizedResponse:
-        """The randomised response over hashes."""
-        return RandomizedResponse(epsilon=self.epsilon, categories=self.hash_size)
-
-    @property
-    def lie(self) -> int:
-        """Of 2^64 words, how many give a certain wrong hash."""
-        return self.inner.lie
-
-    @property
-    def hit(self) -> Fraction:
-        """The chance that an answer supports the true category."""
-        return self.inner.hit
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that an answer supports another category: one in `hash_size`, exactly."""
-        return Fraction(1, self.hash_size)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return self.inner.likelihood_ratio
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits, the member included."""
-        return (self.members * self.hash_size - 1).bit_length()
+    def _state_law(self) -> None:
+        inner = RandomizedResponse(epsilon=self.epsilon, categories=self.hash_size)
+        self._set(inner=inner, lie=inner.lie, hit=inner.hit, miss=Fraction(1, self.hash_size))
+        bits = (self.members * self.hash_size - 1).bit_length()
+        self._set(likelihood_ratio=inner.likelihood_ratio, bits=bits)
 
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.int64]:
         answers = np.empty(codes.size, np.int64)
@@ -376,14 +297,10 @@ class HadamardResponse(HashedResponse):
 
     name: ClassVar[str] = "hadamard"
 
-    def __init__(self, *, epsilon: ExactLike, categories: int = 2) -> None:
-        self._set(hash_size=2)
-        FrequencyMechanism.__init__(self, epsilon=epsilon, categories=categories)
-
-    @property
-    def members(self) -> int:
-        """The order of the matrix: the least power of two that has a column for each category."""
-        return 1 << (self.categories - 1).bit_length()
+    def _state_law(self) -> None:
+        # The order of the matrix is the least power of two that has a column for each category.
+        self._set(hash_size=2, members=1 << (self.categories - 1).bit_length())
+        HashedResponse._state_law(self)
 
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the parity of the bits that row and code have in common."""
@@ -431,6 +348,8 @@ class LocalHashing(HashedResponse):
     name: ClassVar[str] = "olh"
     parameters: ClassVar[tuple[str, ...]] = ("epsilon", "categories", "hash_size")
 
+    digits: int = field(repr=False)
+
     def __init__(self, *, epsilon: ExactLike, categories: int = 2, hash_size: int | None = None) -> None:
         claimed = parse_epsilon(epsilon)
         count = parse_whole(categories, name="categories", low=2, high=self.max_categories)
@@ -438,15 +357,10 @@ class LocalHashing(HashedResponse):
         self._set(hash_size=size)
         FrequencyMechanism.__init__(self, epsilon=claimed, categories=count)
 
-    @property
-    def digits(self) -> int:
-        """The number of base-g digits of a category."""
-        return _count_digits(self.hash_size, self.categories)
-
-    @property
-    def members(self) -> int:
-        """The number of hash functions in the family."""
-        return int(self.hash_size**self.digits)
+    def _state_law(self) -> None:
+        digits = _count_digits(self.hash_size, self.categories)
+        self._set(digits=digits, members=int(self.hash_size**digits))
+        HashedResponse._state_law(self)
 
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the hash of each code under its member of the family."""
@@ -581,5 +495,6 @@ def posterior(prior: ExactLike, *, flip: ExactLike = Fraction(1, 4), answer: boo
     return if_yes * before / seen
 
 
-def _round_up(chance: Fraction) -> Fraction:
-    return Fraction(-(-chance.numerator * WORDS // chance.denominator), WORDS)
+def _compare_lies(false_no: Fraction, false_yes: Fraction) -> Fraction:
+    """Returns the largest ratio of the chances of an answer to a question with yes or no."""
+    return max((1 - false_no) / false_yes, (1 - false_yes) / false_no)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
@@ -52,23 +52,22 @@ _LOW, _HIGH = -1, -2  # no numbers of cells
 
 @dataclass(frozen=True, slots=True, init=False)
 class MeanMechanism(Mechanism):
-    """A mechanism that answers with a noisy number; values are clamped to the range from `low` to `high`."""
+    """A mechanism that answers with a noisy number; values are clamped to the range from `low` to `high`.
+
+    `limits` are the least and the largest answer that a server takes.
+    """
 
     parameters: ClassVar[tuple[str, ...]] = ("epsilon", "low", "high")
 
     low: Fraction
     high: Fraction
+    limits: tuple[int, int] = field(repr=False)
 
     def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
         self._set(epsilon=parse_epsilon(epsilon))
         ends = check_range(low, high)
         self._set(low=ends[0], high=ends[1])
-        _ = self.likelihood_ratio  # refuses an epsilon that words of 64 bits cannot deliver
-
-    @property
-    @abstractmethod
-    def limits(self) -> tuple[int, int]:
-        """The least and the largest answer that a server takes."""
+        self._state_law()
 
     @abstractmethod
     def variance(self, place: float) -> float:
@@ -118,7 +117,7 @@ class MeanMechanism(Mechanism):
 
 @dataclass(frozen=True, slots=True, init=False)
 class LaplaceMean(MeanMechanism):
-    """A number plus discrete Laplace noise of scale (high - low) / epsilon, in steps of the grid.
+    """A number plus discrete Laplace noise of scale (high - low) / epsilon, its `law` in steps of the grid.
 
     Privacy: epsilon exactly, as the noise has exactly its law (docs/proofs/noise.md).
 
@@ -128,28 +127,16 @@ class LaplaceMean(MeanMechanism):
     """
 
     name: ClassVar[str] = "laplace"
-    bits: ClassVar[int] = 64
 
-    def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
-        MeanMechanism.__init__(self, epsilon=epsilon, low=low, high=high)
-        if STEPS / self.epsilon > MAX_SCALE:
+    law: Law = field(repr=False)
+
+    def _state_law(self) -> None:
+        scale = STEPS / self.epsilon
+        if scale > MAX_SCALE:
             raise RecipeError("epsilon is too small for Laplace noise on this grid; give 2^-26 or more")
-
-    @property
-    def law(self) -> Law:
-        """The law of the noise, in steps."""
-        return Law("laplace", STEPS / self.epsilon)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, e^epsilon, rounded up."""
-        return power_above(self.epsilon)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The least and the largest answer that a server takes."""
-        reach = int(_REACH * self.law.scale) + 1  # exceeded with a chance below e^-64
-        return -reach, STEPS + reach
+        reach = int(_REACH * scale) + 1  # exceeded with a chance below e^-64
+        self._set(law=Law("laplace", scale), limits=(-reach, STEPS + reach), bits=64)
+        self._set(likelihood_ratio=power_above(self.epsilon))  # e^epsilon, rounded up
 
     def variance(self, place: float) -> float:
         """Returns the variance of an answer, in squared widths of the range; the same at every place."""
@@ -170,7 +157,8 @@ class DuchiMean(MeanMechanism):
     """One bit per number: high with a chance that grows linearly with the value (Duchi et al. 2018).
 
     Privacy: the chance of either bit lies between Q / 2^64 and 1 - Q / 2^64, whatever the value, and
-    (2^64 - Q) / Q <= e^epsilon (docs/proofs/local.md).
+    (2^64 - Q) / Q <= e^epsilon for the `lie` Q (docs/proofs/local.md). The two points of an estimate lie
+    `stretch` times farther from the middle than the ends: (e^epsilon + 1) / (e^epsilon - 1), rounded.
 
     >>> mechanism = DuchiMean(epsilon=1, low=0, high=100)
     >>> set(mechanism.respond([20.5] * 100).tolist()) <= {0, 1}
@@ -178,23 +166,14 @@ class DuchiMean(MeanMechanism):
     """
 
     name: ClassVar[str] = "duchi"
-    bits: ClassVar[int] = 1
-    limits: ClassVar[tuple[int, int]] = (0, 1)
 
-    @property
-    def lie(self) -> int:
-        """Of 2^64 words, how many give the bit that is less likely at an end of the range."""
-        return lie_threshold(self.epsilon, 1)
+    lie: int = field(repr=False)
+    stretch: Fraction = field(repr=False)
 
-    @property
-    def stretch(self) -> Fraction:
-        """How much farther than the ends the two points lie: (e^epsilon + 1) / (e^epsilon - 1), rounded."""
-        return Fraction(WORDS, WORDS - 2 * self.lie)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return Fraction(WORDS - self.lie, self.lie)
+    def _state_law(self) -> None:
+        lie = lie_threshold(self.epsilon, 1)
+        self._set(lie=lie, stretch=Fraction(WORDS, WORDS - 2 * lie), limits=(0, 1), bits=1)
+        self._set(likelihood_ratio=Fraction(WORDS - lie, lie))
 
     def variance(self, place: float) -> float:
         """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
@@ -235,8 +214,8 @@ class PiecewiseMean(MeanMechanism):
     """A cell near the value with a high chance, any other cell with a low one (Wang et al. 2019).
 
     The 2^24 + W cells have a window of W cells that begins at the value's place; W is 2^24 e^(-epsilon / 2),
-    rounded. A word below a threshold picks a cell inside, any other word one outside. An answer is the number
-    of a cell.
+    rounded. A word below a threshold, `inside`, picks a cell inside, any other word one outside. An answer is
+    the number of a cell; what is expected of it is a `line`, (intercept, slope), over the places of the grid.
 
     Privacy: the chance of a cell inside is at most e^epsilon times that of a cell outside
     (docs/proofs/local.md).
@@ -248,39 +227,20 @@ class PiecewiseMean(MeanMechanism):
 
     name: ClassVar[str] = "piecewise"
 
-    @property
-    def window(self) -> int:
-        """The number of cells that are likely."""
-        return scaled_exp(self.epsilon / 2, STEPS)
+    window: int = field(repr=False)
+    inside: int = field(repr=False)
+    line: tuple[Fraction, Fraction] = field(repr=False)
 
-    @property
-    def inside(self) -> int:
-        """Of 2^64 words, how many pick a cell of the window."""
-        return weigh_threshold(self.epsilon, self.window, STEPS)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return Fraction(self.inside * STEPS, (WORDS - self.inside) * self.window)
-
-    @property
-    def line(self) -> tuple[Fraction, Fraction]:
-        """(intercept, slope) of the expected cell as a function of the place on the grid, exactly."""
-        share, window = Fraction(self.inside, WORDS), self.window
-        cells = STEPS + window
+    def _state_law(self) -> None:
+        window = scaled_exp(self.epsilon / 2, STEPS)
+        inside = weigh_threshold(self.epsilon, window, STEPS)
+        share, cells = Fraction(inside, WORDS), STEPS + window
         slope = share - (1 - share) * Fraction(window, STEPS)
         apart = Fraction(cells * (cells - 1) - window * (window - 1), 2 * STEPS)
-        return share * Fraction(window - 1, 2) + (1 - share) * apart, slope
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return self.limits[1].bit_length()
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The first and the last cell."""
-        return 0, STEPS + self.window - 1
+        intercept = share * Fraction(window - 1, 2) + (1 - share) * apart
+        self._set(window=window, inside=inside, line=(intercept, slope))
+        self._set(limits=(0, cells - 1), bits=(cells - 1).bit_length())
+        self._set(likelihood_ratio=Fraction(inside * STEPS, (WORDS - inside) * window))
 
     def variance(self, place: float) -> float:
         """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
@@ -315,7 +275,7 @@ def _squares(end: int) -> int:
 
 @dataclass(frozen=True, slots=True, init=False)
 class HybridMean(MeanMechanism):
-    """A public coin decides between the window and the two points (Wang et al. 2019).
+    """A public `coin` decides between the window and the two points (Wang et al. 2019).
 
     Up to epsilon 0.61 it is always two points; above, the window with chance 1 - e^(-epsilon / 2). The worst
     variance is then the least of the three. An answer is the number of a cell, or -1 for the lower point and
@@ -329,36 +289,19 @@ class HybridMean(MeanMechanism):
 
     name: ClassVar[str] = "hybrid"
 
-    @property
-    def two_points(self) -> DuchiMean:
-        """The side that answers with one of two points."""
-        return DuchiMean(epsilon=self.epsilon, low=self.low, high=self.high)
+    two_points: DuchiMean = field(repr=False)
+    windowed: PiecewiseMean = field(repr=False)
+    coin: int = field(repr=False)
 
-    @property
-    def windowed(self) -> PiecewiseMean:
-        """The side that answers with a cell."""
-        return PiecewiseMean(epsilon=self.epsilon, low=self.low, high=self.high)
-
-    @property
-    def coin(self) -> int:
-        """Of 2^64 words, how many choose the window."""
-        return 0 if self.epsilon <= _SWITCH else loss_floor(self.epsilon / 2, 64)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        ratio = self.two_points.likelihood_ratio
-        return max(ratio, self.windowed.likelihood_ratio) if self.coin else ratio
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return self.windowed.bits + 1
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The upper point, and the last cell or, if there are no cells, the lower point."""
-        return _HIGH, self.windowed.limits[1] if self.coin else _LOW
+    def _state_law(self) -> None:
+        two_points = DuchiMean(epsilon=self.epsilon, low=self.low, high=self.high)
+        windowed = PiecewiseMean(epsilon=self.epsilon, low=self.low, high=self.high)
+        coin = 0 if self.epsilon <= _SWITCH else loss_floor(self.epsilon / 2, 64)
+        self._set(two_points=two_points, windowed=windowed, coin=coin, bits=windowed.bits + 1)
+        # Without the window there are no cells: the lower point is then the largest answer.
+        self._set(limits=(_HIGH, windowed.limits[1] if coin else _LOW))
+        ratio = two_points.likelihood_ratio
+        self._set(likelihood_ratio=max(ratio, windowed.likelihood_ratio) if coin else ratio)
 
     def variance(self, place: float) -> float:
         """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""

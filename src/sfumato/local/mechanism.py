@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, ClassVar, Final, Literal, get_args
@@ -107,28 +107,27 @@ class MeanEstimate:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Mechanism(ABC):
-    """A client's law of answers. The server has the same record, and nothing else is shared."""
+    """A client's law of answers. The server has the same record, and nothing else is shared.
+
+    `epsilon` is claimed, and `parameters` are the fields that travel with the answers. What follows from them
+    is stated once, by `_state_law`: the `likelihood_ratio`, which is the largest ratio of the chances of an
+    answer under two values, exactly, the size of one answer in `bits`, and chances of a subclass's own.
+    """
 
     parameters: ClassVar[tuple[str, ...]]
-    """The fields that travel with the answers."""
 
     epsilon: Fraction
-    """The epsilon that is claimed."""
+    likelihood_ratio: Fraction = field(repr=False)
+    bits: int = field(repr=False)
 
     @property
     @abstractmethod
     def name(self) -> str:
         """The short name that travels with the answers."""
 
-    @property
     @abstractmethod
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-
-    @property
-    @abstractmethod
-    def bits(self) -> int:
-        """The size of one answer in bits."""
+    def _state_law(self) -> None:
+        """Sets what follows from the parameters; refuses an epsilon that 64-bit words cannot deliver."""
 
     @property
     def exact_epsilon(self) -> Fraction:
@@ -159,23 +158,15 @@ class FrequencyMechanism(Mechanism):
     max_categories: ClassVar[int] = MAX_CATEGORIES
 
     categories: int
+    hit: Fraction = field(repr=False)
+    miss: Fraction = field(repr=False)
 
     def __init__(self, *, epsilon: ExactLike, categories: int = 2) -> None:
         self._set(
             epsilon=parse_epsilon(epsilon),
             categories=parse_whole(categories, name="categories", low=2, high=self.max_categories),
         )
-        _ = self.likelihood_ratio  # refuses an epsilon that words of 64 bits cannot deliver
-
-    @property
-    @abstractmethod
-    def hit(self) -> Fraction:
-        """The chance that an answer supports the true category."""
-
-    @property
-    @abstractmethod
-    def miss(self) -> Fraction:
-        """The chance that an answer supports another category."""
+        self._state_law()
 
     def variance(self, share: float) -> float:
         """Returns the variance of the estimate of a category with this share, times the number of people."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
@@ -49,7 +49,8 @@ class Rappor(FrequencyMechanism):
     A client flips each bit of its value once with chance `flip` / 2^64 and keeps the result (permanent
     response); each report is drawn anew from it: a bit is on with chance `on_if_on` or `on_if_off` / 2^64.
     Without `bloom` there is one bit per category. With it, a value sets `hashes` of `bloom` bits, chosen
-    by the client's cohort. `rates` gives the paper's (f, p, q) in place of the two epsilons.
+    by the client's cohort. `rates` gives the paper's (f, p, q) in place of the two epsilons. A report has
+    `width` bits; `report_likelihood_ratio` is the largest ratio of its chances under two values, exactly.
 
     Privacy: `epsilon` for everything a client ever reports about one value, `report_epsilon` for a single
     report. A value that changes costs `epsilon` for each value it takes (docs/proofs/local.md).
@@ -71,6 +72,8 @@ class Rappor(FrequencyMechanism):
     flip: int
     on_if_off: int
     on_if_on: int
+    width: int = field(repr=False)
+    report_likelihood_ratio: Fraction = field(repr=False)
 
     def __init__(
         self,
@@ -92,6 +95,8 @@ class Rappor(FrequencyMechanism):
             hashes=parse_whole(hashes, name="hashes", high=_MAX_HASHES),
             cohorts=parse_whole(cohorts, name="cohorts", high=_MAX_COHORTS),
         )
+        self._set(width=self.categories if self.bloom is None else self.bloom)
+        self._set(bits=self.width + (self.cohorts - 1).bit_length())
         if self.bloom is not None:
             if self.categories * self.bloom * self.cohorts > _MAX_DESIGN:
                 raise RecipeError(
@@ -117,8 +122,7 @@ class Rappor(FrequencyMechanism):
         fresh = int(-((kept - goal) / (1 - 2 * kept) * WORDS // 1))
         self._set(epsilon=whole, report_epsilon=single, rates=None)
         self._set(flip=flip, on_if_off=fresh, on_if_on=WORDS - fresh)
-        if self.hit <= self.miss:
-            raise RecipeError("report_epsilon is too small for 64-bit words")
+        self._state_law()
 
     def _set_rates(self, rates: tuple[ExactLike, ExactLike, ExactLike]) -> None:
         permanent, off, on = (
@@ -132,14 +136,19 @@ class Rappor(FrequencyMechanism):
         )
         if not (0 < 2 * self.flip < WORDS and 0 <= self.on_if_off < self.on_if_on <= WORDS):
             raise RecipeError("rates (f, p, q) need 0 < f < 1 and 0 <= p < q <= 1")
+        self._state_law()
         self._set(
             epsilon=log_above(self.likelihood_ratio), report_epsilon=log_above(self.report_likelihood_ratio)
         )
 
-    @property
-    def width(self) -> int:
-        """The number of bits of a report."""
-        return self.categories if self.bloom is None else self.bloom
+    def _state_law(self) -> None:
+        kept = Fraction(self.flip, WORDS)
+        hit = ((1 - kept) * self.on_if_on + kept * self.on_if_off) / WORDS
+        miss = ((1 - kept) * self.on_if_off + kept * self.on_if_on) / WORDS
+        if hit <= miss:
+            raise RecipeError("report_epsilon is too small for 64-bit words")
+        self._set(hit=hit, miss=miss, likelihood_ratio=((1 - kept) / kept) ** (2 * self.hashes))
+        self._set(report_likelihood_ratio=(hit * (1 - miss) / (miss * (1 - hit))) ** self.hashes)
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
@@ -147,36 +156,9 @@ class Rappor(FrequencyMechanism):
         return self.categories, self.width, self.hashes, self.cohorts
 
     @property
-    def hit(self) -> Fraction:
-        """The chance that a bit of the value is on in a report."""
-        kept = Fraction(self.flip, WORDS)
-        return ((1 - kept) * self.on_if_on + kept * self.on_if_off) / WORDS
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that any other bit is on in a report."""
-        kept = Fraction(self.flip, WORDS)
-        return ((1 - kept) * self.on_if_off + kept * self.on_if_on) / WORDS
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of a permanent response under two values, exactly."""
-        return Fraction(WORDS - self.flip, self.flip) ** (2 * self.hashes)
-
-    @property
-    def report_likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of one report under two values, exactly."""
-        return (self.hit * (1 - self.miss) / (self.miss * (1 - self.hit))) ** self.hashes
-
-    @property
     def exact_report_epsilon(self) -> Fraction:
         """The epsilon that one report delivers, never above the claimed one; `exact_epsilon` covers all."""
         return min(log_above(self.report_likelihood_ratio), self.report_epsilon)
-
-    @property
-    def bits(self) -> int:
-        """The size of one report in bits, the cohort included."""
-        return self.width + (self.cohorts - 1).bit_length()
 
     @property
     def dtype(self) -> np.dtype[Any]:
