@@ -248,8 +248,6 @@ def number_rows(
     columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Gives (a number for every row, equal for equal rows; a row of each number), in order of appearance."""
-    from sfumato.anonymity.kernels.group import pack_codes
-
     keys = np.zeros(len(columns[0]), np.uint64)
     numbers = np.zeros(len(keys), np.int32)
     first = np.arange(min(1, len(keys)), dtype=np.int64)
@@ -260,7 +258,8 @@ def number_rows(
             numbers, first = _number_keys(keys)
             keys = numbers.astype(np.uint64)
             room = max(1, first.size)
-        pack_codes(keys, codes, size)
+        keys *= np.uint64(size)
+        keys += codes.astype(np.uint64)
         room *= size
     return _number_keys(keys)
 

@@ -14,18 +14,16 @@ each node that is good enough without them, and give up nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import Partition, Quasi, Tuples, number_rows
-from sfumato.anonymity.kernels.group import Groups, judge_classes, merge_groups, number_prefixes
 from sfumato.anonymity.models import Models, Values, check_people
 from sfumato.core.errors import AnonymityError
 
-_ROOM = 2**62  # numbers of prefixes stay below it, so that none leaves 64 bits
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
 
 
@@ -74,15 +72,20 @@ def find_optimum(
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Node:
-    """Where the walk is: the groups once some columns are fixed, and their sensitive values.
+class _Groups:
+    """Groups of tuples once some columns are fixed.
 
-    `room` is how many prefixes there may be: every one is a number below it.
+    A group is what these have become, its `prefix`, and the codes of the columns still to come, its `suffix`;
+    of each there are its people, its rows, what these have lost so far, and their sensitive values. Prefixes
+    are numbered without gaps: with the other columns at the top they are classes.
     """
 
-    groups: Groups
+    prefix: NDArray[np.int32]
+    suffix: NDArray[np.int32]
+    people: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    lost: NDArray[np.float64]
     values: Values
-    room: int
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -99,7 +102,7 @@ class _Search:
     order: list[int] = field(init=False)
     tops: list[int] = field(init=False)
     steps: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = field(init=False)
-    root: _Node = field(init=False)
+    root: _Groups = field(init=False)
     floors: list[list[float]] = field(init=False)
     close: float = field(init=False)
     best: float = field(init=False, default=np.inf)
@@ -117,9 +120,9 @@ class _Search:
             numbers, at = number_rows([own, suffix], [self.columns[each].size, size])
             self.steps.insert(0, (own[at], suffix[at]))
             suffix, size = numbers, at.size
-        none = np.zeros(len(codes), np.int64)
-        groups = Groups(none, suffix, self.people, rows, np.zeros(len(codes)))
-        self.root = _Node(groups, self.models.arrays.values, 1)
+        none = np.zeros(len(codes), np.int32)
+        values = self.models.arrays.values
+        self.root = _Groups(none, suffix, self.people, rows, np.zeros(len(codes)), values)
         self.close = _CLOSE * float(self.units.sum() * rows.sum())
         self.floors = []
         for each in self.order:
@@ -173,59 +176,61 @@ class _Search:
         entries = np.arange(self.tuples.size, dtype=np.int32)
         return Partition(entries, self.tuples.rows, kept, int(satisfied.sum()), tuple(levels))
 
-    def walk(self, node: _Node, fixed: tuple[int, ...], floor: float) -> None:
+    def walk(self, groups: _Groups, fixed: tuple[int, ...], floor: float) -> None:
         """Visits all levels that could be better than the best known; the `fixed` ones lose `floor`."""
         place = len(fixed)
         last = place + 1 == len(self.order)
-        ahead: list[tuple[float, int, _Node]] = []
+        ahead: list[tuple[float, int, _Groups]] = []
         for level in range(self.tops[place], -1, -1):
             if floor + self.floors[place][level] >= self.best - self.close:
                 continue  # even if nothing else were lost
-            target, groups, room = self._merge(node, place, level)
-            values = node.values
-            short, loss = self._judge_groups(groups, None)
+            target, merged = self._merge(groups, place, level)
+            short, loss = self._judge_groups(merged, with_models=False)
             if short > self.limit:
                 break  # finer levels violate no less
             if loss >= self.best - self.close:
                 continue
             if self.models:
-                values = self.models.merge_values(target, groups.rows.size, node.values)
+                values = self.models.merge_values(target, merged.rows.size, groups.values)
+                merged = replace(merged, values=values)
                 if last or self.monotone:
-                    short, loss = self._judge_groups(groups, values)
+                    short, loss = self._judge_groups(merged, with_models=True)
                 if short > self.limit and self.monotone:
                     break
             if last:
                 self._take((*fixed, level), short, loss)
             else:
-                ahead.append((loss, level, _Node(groups, values, room)))
+                ahead.append((loss, level, merged))
         for loss, level, coarser in sorted(ahead, key=lambda each: each[:2]):
             if loss < self.best - self.close:
                 self.walk(coarser, (*fixed, level), floor + self.floors[place][level])
 
-    def _merge(self, node: _Node, place: int, level: int) -> tuple[NDArray[np.int32], Groups, int]:
-        """Returns (the new group of each group, the new groups, their room) with a column at a level."""
+    def _merge(self, groups: _Groups, place: int, level: int) -> tuple[NDArray[np.int32], _Groups]:
+        """Returns (the new group of each group, the new groups) with a column at a level, values unmerged."""
         column, unit = self.columns[self.order[place]], self.units[self.order[place]]
-        count = int(column.nodes[level].max()) + 1
-        groups, room = node.groups, node.room
-        if room * count > _ROOM:
-            different, numbers = np.unique(groups.prefix, return_inverse=True)
-            groups, room = groups._replace(prefix=numbers.astype(np.int64)), different.size
-        target, merged = merge_groups(
-            groups, *self.steps[place], column.nodes[level], column.losses[level] * unit, count
+        code_of_suffix, rest_of_suffix = self.steps[place]
+        codes, rest = code_of_suffix[groups.suffix], rest_of_suffix[groups.suffix]
+        prefix, found = number_rows(
+            [groups.prefix, column.nodes[level][codes]], [groups.prefix.size, column.size]
         )
-        return target, merged, room * count
+        target, first = number_rows([prefix, rest], [found.size, self.tuples.size])
+        lost = groups.lost + groups.rows * (column.losses[level] * unit)[codes]
+        people, rows, lost = (np.bincount(target, each) for each in (groups.people, groups.rows, lost))
+        merged = _Groups(
+            prefix[first], rest[first], people.astype(np.int64), rows.astype(np.int64), lost, groups.values
+        )
+        return target, merged
 
-    def _judge_groups(self, groups: Groups, values: Values | None) -> tuple[int, float]:
-        """Returns (rows that violate with all others at the top, the loss if they are suppressed).
-
-        Without the `values` of the groups, only k is judged.
-        """
-        class_of, count = number_prefixes(groups.prefix)
-        satisfied = np.zeros(0, np.bool_)
-        if values is not None:
-            satisfied = self.models.find_satisfied(class_of, count, values)
-        short, loss = judge_classes(class_of, count, groups, self.k, satisfied, float(self.units.sum()))
-        return int(short), float(loss)
+    def _judge_groups(self, groups: _Groups, *, with_models: bool) -> tuple[int, float]:
+        """Returns (rows that violate with all others at the top, the loss if they are suppressed)."""
+        people, rows, lost = (
+            np.bincount(groups.prefix, each) for each in (groups.people, groups.rows, groups.lost)
+        )
+        satisfied = people >= self.k
+        if with_models:
+            satisfied &= self.models.find_satisfied(groups.prefix, people.size, groups.values)
+        short = int(rows[~satisfied].sum())
+        return short, float(lost[satisfied].sum() + self.units.sum() * short)
 
     def _take(self, levels: tuple[int, ...], short: int, loss: float) -> None:
         """Makes these levels the best if they are."""
