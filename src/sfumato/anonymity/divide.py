@@ -88,7 +88,7 @@ def _cut_pieces(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int)
         return [np.arange(tuples.size)]
     smallest = max(int(people.sum()) // _PIECES, 10 * k, _SMALLEST_BLOCK)
     order, starts = _cut(tuples.codes, people, tuples.rows, space, smallest, lowest=True)
-    return np.split(order, starts[1:])
+    return np.split(order, starts[1:-1])
 
 
 def _grow(
@@ -112,9 +112,8 @@ def cut_classes(
     """
     order, starts = _cut(tuples.codes, people, tuples.rows, space, k, lowest=lowest)
     classes = np.empty(tuples.size, np.int32)
-    sizes = np.diff(np.append(starts, tuples.size))
-    classes[order] = np.repeat(np.arange(starts.size, dtype=np.int32), sizes)
-    return _whole(tuples, classes, starts.size)
+    classes[order] = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
+    return _whole(tuples, classes, starts.size - 1)
 
 
 def _cut(
@@ -126,7 +125,7 @@ def _cut(
     *,
     lowest: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns (an order of the tuples, where in it each part begins)."""
+    """Returns (an order of the tuples, where in it each part begins, and the last ends)."""
     from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 
     order, starts = cut_tuples(codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space))

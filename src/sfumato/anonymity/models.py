@@ -165,8 +165,6 @@ class Models:
 
     >>> jobs = count_values("job", np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1], np.int32), tuples=2)
     >>> models = Models((DistinctL("job", 2),), (jobs,))
-    >>> models.satisfied_by(np.array([1])), models.satisfied_by(np.array([0, 1]))
-    (False, True)
     >>> models.find_satisfied(np.array([0, 1], np.int32), 2).tolist()
     [True, False]
     """
@@ -179,7 +177,8 @@ class Models:
         object.__setattr__(self, "arrays", _pack(self.models, self.sensitives))
         for model in self.models:
             about = next(each for each in self.sensitives if each.name == model.column)
-            if not _is_satisfied(np.arange(about.starts.size - 1), _pack((model,), (about,))):
+            everybody = np.zeros(about.starts.size - 1, np.int32)
+            if not _find_satisfied(everybody, 1, _pack((model,), (about,))).all():
                 raise AnonymityError(_refusal(model, about))
 
     def __bool__(self) -> bool:
@@ -195,10 +194,6 @@ class Models:
         """Whether a class is compared with the whole table."""
         return any(isinstance(model, (Closeness, DeltaDisclosure)) for model in self.models)
 
-    def satisfied_by(self, members: NDArray[Any]) -> bool:
-        """Returns whether the class of all rows of these tuples satisfies every model."""
-        return _is_satisfied(np.ascontiguousarray(members, np.int64), self.arrays)
-
     def find_satisfied(
         self, class_of: NDArray[np.int32], count: int, values: Values | None = None
     ) -> NDArray[np.bool_]:
@@ -206,20 +201,16 @@ class Models:
 
         `class_of` is by tuple, or, with the `values` of groups of tuples, by group.
         """
-        from sfumato.anonymity.kernels.models import find_satisfied
-
-        arrays = self.arrays if values is None else self.arrays._replace(values=values)
-        found: NDArray[np.bool_] = find_satisfied(
-            np.ascontiguousarray(class_of, np.int32), count, arrays, make_tallies(arrays)
+        return _find_satisfied(
+            class_of, count, self.arrays if values is None else self.arrays._replace(values=values)
         )
-        return found
 
     def merge_values(self, class_of: NDArray[np.int32], count: int, values: Values) -> Values:
         """Returns the values of classes of groups, from those of the groups."""
         from sfumato.anonymity.kernels.models import merge_values
 
         arrays = self.arrays._replace(values=values)
-        return Values(*merge_values(class_of, count, arrays, make_tallies(arrays)))
+        return Values(*merge_values(*_sort_members(class_of, count), arrays, make_tallies(arrays)))
 
     def restrict(self, kept: NDArray[np.bool_]) -> Models:
         """Returns the same models for these tuples alone, whose distribution t compares with."""
@@ -250,10 +241,17 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
         )
 
 
-def _is_satisfied(members: NDArray[np.int64], arrays: ModelArrays) -> bool:
-    from sfumato.anonymity.kernels.models import is_satisfied
+def _find_satisfied(class_of: NDArray[np.int32], count: int, arrays: ModelArrays) -> NDArray[np.bool_]:
+    from sfumato.anonymity.kernels.models import find_satisfied
 
-    return bool(is_satisfied(members, 0, members.size, arrays, make_tallies(arrays)))
+    found: NDArray[np.bool_] = find_satisfied(*_sort_members(class_of, count), arrays, make_tallies(arrays))
+    return found
+
+
+def _sort_members(class_of: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns (members in order of their classes, where each class begins, and the last ends)."""
+    order = np.argsort(class_of, kind="stable")
+    return order, np.searchsorted(class_of[order], np.arange(count + 1))
 
 
 def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> ModelArrays:

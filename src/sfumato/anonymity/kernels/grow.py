@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import CATEGORY, NUMBER
-from sfumato.anonymity.kernels.mondrian import join_nodes
+from sfumato.anonymity.kernels.mondrian import join_code, lose_extent
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads keys over a hash table
 _PLACE_TAKEN = 1 << 40  # added to the people of a hash place, so that one without people is taken too
@@ -25,9 +25,8 @@ _MISSING = 2.0  # every number lies below it, and a missing one is taken to lie 
 class Extents(NamedTuple):
     """What classes hold, by class and column, in the terms of the column's kind.
 
-    number    first and second are the lowest and the highest code
-    category  first is the number of different codes, and `bits` are the codes themselves
-    tree      first is any of its codes and second the level at which all of them are one node
+    number, tree  first and second are the extent (see `mondrian.join_extents`)
+    category      first is the number of different codes, and `bits` are the codes themselves
     """
 
     first: NDArray[np.int64]
@@ -63,19 +62,14 @@ def _loss_with(codes, number, extents, each, space):
     first, second = extents.first, extents.second
     total = 0.0
     for column in range(codes.shape[1]):
-        code, size = codes[number, column], space.sizes[column]
-        if space.kinds[column] == NUMBER:
-            low, high = min(first[each, column], code), max(second[each, column], code)
-            begin = space.offsets[column]
-            loss = min(1.0, space.places[begin + high] - space.places[begin + low])
-        elif space.kinds[column] == CATEGORY:
+        code = codes[number, column]
+        if space.kinds[column] == CATEGORY:
             word = extents.bits[each, space.words[column] + (code >> 6)]
             new = 1 - ((word >> np.uint64(code & 63)) & np.uint64(1))
-            loss = (first[each, column] - 1 + np.int64(new)) / (size - 1)
+            loss = (first[each, column] - 1 + np.int64(new)) / (space.sizes[column] - 1)
         else:
-            offset, own = space.tree_offsets[column], first[each, column]
-            level = join_nodes(space.nodes, offset, size, own, second[each, column], code, 0)
-            loss = space.losses[offset + level * size + own]
+            own, other = join_code(space, column, first[each, column], second[each, column], code)
+            loss = lose_extent(space, column, own, other)
         total += space.units[column] * loss
     return total
 
@@ -86,10 +80,7 @@ def _join_class(codes, number, extents, each, space, begin):
     first, second, bits = extents.first, extents.second, extents.bits
     for column in range(codes.shape[1]):
         code = codes[number, column]
-        if space.kinds[column] == NUMBER:
-            first[each, column] = code if begin else min(first[each, column], code)
-            second[each, column] = code if begin else max(second[each, column], code)
-        elif space.kinds[column] == CATEGORY:
+        if space.kinds[column] == CATEGORY:
             if begin:
                 first[each, column] = 0
                 for word in range(space.words[column], space.words[column + 1]):
@@ -99,12 +90,17 @@ def _join_class(codes, number, extents, each, space, begin):
             if not bits[each, at] & bit:
                 bits[each, at] |= bit
                 first[each, column] += 1
-        elif begin:
-            first[each, column], second[each, column] = code, 0
         else:
-            offset, size = space.tree_offsets[column], space.sizes[column]
-            own, level = first[each, column], second[each, column]
-            second[each, column] = join_nodes(space.nodes, offset, size, own, level, code, 0)
+            own = -1 if begin else first[each, column]
+            own, other = join_code(space, column, own, second[each, column], code)
+            first[each, column], second[each, column] = own, other
+
+
+@njit(cache=True, nogil=True)
+def _make_extents(count, space):
+    shape = (count, space.sizes.size)
+    bits = np.zeros((count, max(1, space.words[-1])), np.uint64)
+    return Extents(np.zeros(shape, np.int64), np.zeros(shape, np.int64), bits)
 
 
 @njit(cache=True, nogil=True)
@@ -113,12 +109,7 @@ def describe_classes(codes, tuple_of_entry, classes, count, space):
 
     `codes` are by tuple and column, `space` says what they mean, `tuple_of_entry` may name a tuple twice.
     """
-    q = codes.shape[1]
-    extents = Extents(
-        np.zeros((count, q), np.int64),
-        np.zeros((count, q), np.int64),
-        np.zeros((count, max(1, space.words[q])), np.uint64),
-    )
+    extents = _make_extents(count, space)
     begun = np.zeros(count, np.bool_)
     for entry in range(classes.size):
         each = classes[entry]
@@ -140,16 +131,12 @@ def _find_farthest_tuple(codes, order, start, end, from_, space):
             code, other = codes[number, column], codes[from_, column]
             if code == other:
                 continue
-            size = space.sizes[column]
-            if space.kinds[column] == NUMBER:
-                begin = space.offsets[column]
-                apart = min(1.0, abs(space.places[begin + code] - space.places[begin + other]))
-            elif space.kinds[column] == CATEGORY:
-                apart = 1.0 / (size - 1)
+            if space.kinds[column] == CATEGORY:
+                apart = 1.0 / (space.sizes[column] - 1)
             else:
-                offset = space.tree_offsets[column]
-                level = join_nodes(space.nodes, offset, size, code, 0, other, 0)
-                apart = space.losses[offset + level * size + code]
+                low, high = join_code(space, column, -1, 0, code)
+                low, high = join_code(space, column, low, high, other)
+                apart = lose_extent(space, column, low, high)
             distance += space.units[column] * apart
         if distance > best:
             best, found = distance, place
@@ -182,24 +169,15 @@ def grow_classes(codes, people, rows, space, k, order, starts):
     people are in it. Those who are left at the end join the class whose loss grows least. `codes`, `people`,
     `rows`, `space`, and the blocks by `order` and `starts` are as above; `order` is changed.
     """
-    n, q = codes.shape
-    class_of = np.full(n, -1, np.int32)
+    class_of = np.full(len(codes), -1, np.int32)
     count = 0
     # The largest block decides how many classes wait at once for those who are left.
-    largest = 1
-    for block in range(starts.size):
-        end = starts[block + 1] if block + 1 < starts.size else n
-        largest = max(largest, end - starts[block])
-    extents = Extents(
-        np.empty((largest, q), np.int64),
-        np.empty((largest, q), np.int64),
-        np.empty((largest, max(1, space.words[q])), np.uint64),
-    )
+    largest = max(1, np.diff(starts).max())
+    extents = _make_extents(largest, space)
     weights = np.empty(largest)
     lost = np.empty(largest)
-    for block in range(starts.size):
-        start = starts[block]
-        end = starts[block + 1] if block + 1 < starts.size else n
+    for block in range(starts.size - 1):
+        start, end = starts[block], starts[block + 1]
         left = 0
         for place in range(start, end):
             left += people[order[place]]
@@ -450,9 +428,8 @@ def gather_classes(codes, people, weights, space, k, order, starts):
     tally = np.zeros(space.sizes.max(), np.int64)
     centre, apart = np.empty(q), np.empty(n)
     count = 0
-    for block in range(starts.size):
-        start = starts[block]
-        finish = starts[block + 1] if block + 1 < starts.size else n
+    for block in range(starts.size - 1):
+        start, finish = starts[block], starts[block + 1]
         end, left = finish, 0
         place = start
         ends = [finish]  # classes are moved behind those who are left: class i is order[ends[i + 1]:ends[i]]

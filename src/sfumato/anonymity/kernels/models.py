@@ -123,11 +123,8 @@ def _count(number, column, values, counts, touched, used):
 
 
 @njit(cache=True, nogil=True)
-def is_satisfied(order, start, end, arrays, tallies):
-    """Returns whether the class of the tuples order[start:end] satisfies all models of `arrays`.
-
-    `tallies` is room for counting, all counts zero before and after.
-    """
+def _is_satisfied(order, start, end, arrays, tallies):
+    """Returns whether the class of the tuples order[start:end] satisfies all models of `arrays`."""
     counts, touched = tallies.counts[0], tallies.touched[0]
     for column in range(arrays.values.starts.shape[0]):
         used = 0
@@ -144,41 +141,26 @@ def is_satisfied(order, start, end, arrays, tallies):
 
 
 @njit(cache=True, nogil=True)
-def _sort_members(class_of, count):
-    """Returns (members in order of their classes, where each class begins)."""
-    starts = np.zeros(count + 1, np.int64)
-    for number in range(class_of.size):
-        if class_of[number] >= 0:
-            starts[class_of[number] + 1] += 1
-    for each in range(count):
-        starts[each + 1] += starts[each]
-    filled = starts[:-1].copy()
-    order = np.empty(starts[-1], np.int64)
-    for number in range(class_of.size):
-        each = class_of[number]
-        if each >= 0:
-            order[filled[each]] = number
-            filled[each] += 1
-    return order, starts
+def find_satisfied(order, starts, arrays, tallies):
+    """For every class whether it satisfies all models; class i is order[starts[i]:starts[i + 1]].
 
-
-@njit(cache=True, nogil=True)
-def find_satisfied(class_of, count, arrays, tallies):
-    """For every class whether it satisfies all models."""
-    order, starts = _sort_members(class_of, count)
-    satisfied = np.empty(count, np.bool_)
-    for each in range(count):
-        satisfied[each] = is_satisfied(order, starts[each], starts[each + 1], arrays, tallies)
+    `tallies` is room for counting, all counts zero before and after.
+    """
+    satisfied = np.empty(starts.size - 1, np.bool_)
+    for each in range(satisfied.size):
+        satisfied[each] = _is_satisfied(order, starts[each], starts[each + 1], arrays, tallies)
     return satisfied
 
 
 @njit(cache=True, nogil=True)
-def merge_values(class_of, count, arrays, tallies):
-    """Returns (starts, codes, counts) of the values of classes, as `Values` has them by tuple."""
+def merge_values(order, members, arrays, tallies):
+    """Returns (starts, codes, counts) of the values of classes, as `Values` has them by tuple.
+
+    Class i is order[members[i]:members[i + 1]].
+    """
     counts, touched = tallies.counts[0], tallies.touched[0]
     values = arrays.values
-    columns = values.starts.shape[0]
-    order, members = _sort_members(class_of, count)
+    columns, count = values.starts.shape[0], members.size - 1
     starts = np.empty((columns, count + 1), np.int64)
     codes = np.empty(values.codes.size, np.int32)
     sums = np.empty(values.counts.size, values.counts.dtype)

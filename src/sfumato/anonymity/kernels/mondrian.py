@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE, Space
+from sfumato.anonymity.encode import CATEGORY, NUMBER, Space
 
 _LOOKED_AT = 256  # tuples of a part that decide where it is cut: more cost time and hardly lower the loss
 _MOST_SINGLES = 64  # one value against the rest is tried for columns with at most so many values
@@ -39,12 +39,10 @@ class Scratch(NamedTuple):
     people_at, rows_at             sums at each place
     left, right                    the loss of either side of the cut after each place
     alone, rest                    the loss of each place's tuples alone, and of all others together
-    low, high                      lowest and highest number of another column at each place
-    low_before, high_before        the same of all places before
+    first_at, second_at            the extent of another column, a number or a tree, at each place
+    first_before, second_before    the same of all places before
     first, last                    by code of another column: the first and the last place that has it
     begins, ends, only             how many codes have their first place, their last, or their one place here
-    code_at, level_at              the node of another column, as a code and a level, that holds a place
-    code_before, level_before      the same of all places before
     seen, stamp                    whether a place has a code of another column: it does if it holds the stamp
     """
 
@@ -56,19 +54,15 @@ class Scratch(NamedTuple):
     right: NDArray[np.float64]
     alone: NDArray[np.float64]
     rest: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    low_before: NDArray[np.float64]
-    high_before: NDArray[np.float64]
+    first_at: NDArray[np.int64]
+    second_at: NDArray[np.int64]
+    first_before: NDArray[np.int64]
+    second_before: NDArray[np.int64]
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
     only: NDArray[np.int64]
-    code_at: NDArray[np.int64]
-    level_at: NDArray[np.int64]
-    code_before: NDArray[np.int64]
-    level_before: NDArray[np.int64]
     seen: NDArray[np.int64]
     stamp: NDArray[np.int64]
 
@@ -98,7 +92,7 @@ class _Part(NamedTuple):
 def make_scratch(space: Space) -> Scratch:
     """Returns room for the columns of a space; the one with most codes decides how much."""
     most = int(space.sizes.max())
-    floats = {"left", "right", "alone", "rest", "low", "high", "low_before", "high_before"}
+    floats = {"left", "right", "alone", "rest"}
     shapes = {"seen": (_MOST_SINGLES, most), "stamp": (1,)}
     arrays: dict[str, Any] = {
         name: np.zeros(shapes.get(name, (most,)), np.float64 if name in floats else np.int64)
@@ -114,15 +108,39 @@ def make_cuts(space: Space) -> Cuts:
 
 
 @njit(cache=True, nogil=True)
-def join_nodes(nodes, offset, size, first, level, second, other):
-    """Returns the level at which two nodes of a tree, `first` at `level` and `second` at `other`, are one.
+def join_extents(space, column, first, second, other, other_second):
+    """Returns the least extent of a column that holds two others.
 
-    A node is any code in it and its level. The tree has `size` codes, and its `nodes` begin at `offset`.
+    The extent of a number is its lowest and its highest code, that of a tree any code in a node and the
+    node's level. A first of -1 is an extent of nothing.
     """
-    level = max(level, other)
-    while nodes[offset + level * size + first] != nodes[offset + level * size + second]:
+    if first < 0:
+        return other, other_second
+    if other < 0:
+        return first, second
+    if space.kinds[column] == NUMBER:
+        return min(first, other), max(second, other_second)
+    offset, size, level = space.tree_offsets[column], space.sizes[column], max(second, other_second)
+    while space.nodes[offset + level * size + first] != space.nodes[offset + level * size + other]:
         level += 1
-    return level
+    return first, level
+
+
+@njit(cache=True, nogil=True)
+def join_code(space, column, first, second, code):
+    """Returns the least extent of a column that holds an extent and a code."""
+    return join_extents(space, column, first, second, code, code if space.kinds[column] == NUMBER else 0)
+
+
+@njit(cache=True, nogil=True)
+def lose_extent(space, column, first, second):
+    """Returns the loss of an extent, from 0 to 1; nothing loses nothing."""
+    if first < 0:
+        return 0.0
+    if space.kinds[column] == NUMBER:
+        begin = space.offsets[column]
+        return min(1.0, space.places[begin + second] - space.places[begin + first])
+    return space.losses[space.tree_offsets[column] + second * space.sizes[column] + first]
 
 
 @njit(cache=True, nogil=True)
@@ -158,42 +176,29 @@ def _clear_present(count, scratch):
 
 
 @njit(cache=True, nogil=True)
-def _span(low, high):
-    """Returns the loss of a range; nothing if no number is in it, when low is above high."""
-    return min(1.0, max(0.0, high - low))
-
-
-@njit(cache=True, nogil=True)
-def _add_number(part, column, other, count, space, scratch):
-    """Adds what the numeric column `other` loses on either side of every cut of `column`."""
-    low, high = scratch.low, scratch.high
-    offset, unit = space.offsets[other], space.units[other]
-    low[:count] = np.inf
-    high[:count] = -np.inf
+def _add_extents(part, column, other, count, space, scratch):
+    """Adds what a number or a tree, the column `other`, loses on either side of every cut of `column`."""
+    first_at, second_at, unit = scratch.first_at, scratch.second_at, space.units[other]
+    first_at[:count] = -1
     for place in range(part.start, part.end, part.step):
         number = part.order[place]
         at = scratch.ranks[part.codes[number, column]]
-        where = space.places[offset + part.codes[number, other]]
-        low[at] = min(low[at], where)
-        high[at] = max(high[at], where)
+        code = part.codes[number, other]
+        first_at[at], second_at[at] = join_code(space, other, first_at[at], second_at[at], code)
+    first, second = -1, 0
     for place in range(count):
-        scratch.alone[place] += unit * _span(low[place], high[place])
-    least, most = np.inf, -np.inf
-    for place in range(count):
-        scratch.low_before[place] = least
-        scratch.high_before[place] = most
-        least = min(least, low[place])
-        most = max(most, high[place])
-        scratch.left[place] += unit * _span(least, most)
-    least, most = np.inf, -np.inf
+        scratch.alone[place] += unit * lose_extent(space, other, first_at[place], second_at[place])
+        scratch.first_before[place], scratch.second_before[place] = first, second
+        first, second = join_extents(space, other, first, second, first_at[place], second_at[place])
+        scratch.left[place] += unit * lose_extent(space, other, first, second)
+    first, second = -1, 0
     for place in range(count - 1, -1, -1):
-        scratch.right[place] += unit * _span(least, most)
+        scratch.right[place] += unit * lose_extent(space, other, first, second)
         # All but this place: what comes before it, and what comes after.
-        others_least = min(least, scratch.low_before[place])
-        others_most = max(most, scratch.high_before[place])
-        scratch.rest[place] += unit * _span(others_least, others_most)
-        least = min(least, low[place])
-        most = max(most, high[place])
+        least, most = scratch.first_before[place], scratch.second_before[place]
+        least, most = join_extents(space, other, least, most, first, second)
+        scratch.rest[place] += unit * lose_extent(space, other, least, most)
+        first, second = join_extents(space, other, first, second, first_at[place], second_at[place])
 
 
 @njit(cache=True, nogil=True)
@@ -248,56 +253,6 @@ def _add_category(part, column, other, count, space, scratch):
 
 
 @njit(cache=True, nogil=True)
-def _add_tree(part, column, other, count, space, scratch):
-    """Adds what the column `other`, which has a hierarchy, loses on either side of every cut of `column`.
-
-    A node is kept as any code in it and its level; a code of -1 stands for no node at all.
-    """
-    code_at, level_at = scratch.code_at, scratch.level_at
-    nodes, losses = space.nodes, space.losses
-    offset, size, unit = space.tree_offsets[other], space.sizes[other], space.units[other]
-    code_at[:count] = -1
-    level_at[:count] = 0
-    for place in range(part.start, part.end, part.step):
-        number = part.order[place]
-        at = scratch.ranks[part.codes[number, column]]
-        code = part.codes[number, other]
-        if code_at[at] < 0:
-            code_at[at] = code
-        else:
-            level_at[at] = join_nodes(nodes, offset, size, code_at[at], level_at[at], code, 0)
-    code, level = -1, 0
-    for place in range(count):
-        scratch.code_before[place] = code
-        scratch.level_before[place] = level
-        if code_at[place] >= 0:
-            scratch.alone[place] += unit * losses[offset + level_at[place] * size + code_at[place]]
-            if code < 0:
-                code, level = code_at[place], level_at[place]
-            else:
-                level = join_nodes(nodes, offset, size, code, level, code_at[place], level_at[place])
-        if code >= 0:
-            scratch.left[place] += unit * losses[offset + level * size + code]
-    code, level = -1, 0
-    for place in range(count - 1, -1, -1):
-        if code >= 0:
-            scratch.right[place] += unit * losses[offset + level * size + code]
-        # All but this place: the node before it, joined with the node after it.
-        both, at = scratch.code_before[place], scratch.level_before[place]
-        if code >= 0:
-            at = join_nodes(nodes, offset, size, code, level, both, at) if both >= 0 else level
-            both = code
-        if both >= 0:
-            scratch.rest[place] += unit * losses[offset + at * size + both]
-        if code_at[place] < 0:
-            continue
-        if code < 0:
-            code, level = code_at[place], level_at[place]
-        else:
-            level = join_nodes(nodes, offset, size, code, level, code_at[place], level_at[place])
-
-
-@njit(cache=True, nogil=True)
 def _is_feasible(count, everybody, k, singles, people_at):
     """Returns whether a column has a cut with k people on both sides."""
     so_far = 0
@@ -320,12 +275,10 @@ def _measure_sides(part, column, count, space, scratch):
     scratch.alone[:count] = 0.0
     scratch.rest[:count] = 0.0
     for other in range(part.codes.shape[1]):
-        if space.kinds[other] == NUMBER:
-            _add_number(part, column, other, count, space, scratch)
-        elif space.kinds[other] == CATEGORY:
+        if space.kinds[other] == CATEGORY:
             _add_category(part, column, other, count, space, scratch)
         else:
-            _add_tree(part, column, other, count, space, scratch)
+            _add_extents(part, column, other, count, space, scratch)
 
 
 @njit(cache=True, nogil=True)
@@ -429,9 +382,7 @@ def _find_middle(part, people, column, size, k, scratch):
 @njit(cache=True, nogil=True)
 def _measure_column(codes, order, start, end, column, space, seen, stamp):
     """Returns the loss of one column, times its unit, of a class of the tuples order[start:end]."""
-    first = codes[order[start], column]
-    kind, unit, size = space.kinds[column], space.units[column], space.sizes[column]
-    if kind == CATEGORY:
+    if space.kinds[column] == CATEGORY:
         stamp[0] += 1
         different = 0
         for place in range(start, end):
@@ -439,24 +390,16 @@ def _measure_column(codes, order, start, end, column, space, seen, stamp):
             if seen[code] != stamp[0]:
                 seen[code] = stamp[0]
                 different += 1
-        return unit * (different - 1) / (size - 1)
-    low, high, level = first, first, 0
-    offset = space.tree_offsets[column]
+        return space.units[column] * (different - 1) / (space.sizes[column] - 1)
+    first, second = -1, 0
     for place in range(start, end):
-        code = codes[order[place], column]
-        low = min(low, code)
-        high = max(high, code)
-        if kind == TREE:
-            level = join_nodes(space.nodes, offset, size, first, level, code, 0)
-    if kind == TREE:
-        return unit * space.losses[offset + level * size + first]
-    begin = space.offsets[column]
-    return unit * min(1.0, space.places[begin + high] - space.places[begin + low])
+        first, second = join_code(space, column, first, second, codes[order[place], column])
+    return space.units[column] * lose_extent(space, column, first, second)
 
 
 @njit(cache=True, nogil=True)
 def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
-    """Returns (an order of the tuples, where each part begins in it), cut until no cut is feasible.
+    """Returns (an order of the tuples, where each part begins in it, and the last ends), cut while it can be.
 
     With `lowest` the cut with the lowest loss is taken, else the one nearest to the median of the widest
     column that has one. Both sides keep `k` people. `cuts` is room for the cuts of a part; `codes`, `people`,
@@ -469,7 +412,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
     stack = np.empty((n + 1, 2), np.int64)  # of parts; recursion could go as deep as there are tuples
     stack[0, 0], stack[0, 1] = 0, n
     waiting = 1
-    starts = np.empty(n, np.int64)
+    starts = np.full(n + 1, n)
     finished = 0
     while waiting:
         waiting -= 1
@@ -506,7 +449,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
         stack[waiting, 0], stack[waiting, 1] = middle, end
         stack[waiting + 1, 0], stack[waiting + 1, 1] = start, middle
         waiting += 2
-    return order, starts[:finished].copy()
+    return order, starts[: finished + 1].copy()
 
 
 @njit(cache=True, nogil=True)
