@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity import lattice
 from sfumato.anonymity.encode import Quasi, collapse_rows
 from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Closeness, DistinctL, EntropyL, Models, RecursiveL, count_values
@@ -162,19 +161,6 @@ def test_no_node_is_better(table, k, models, share, weighted):
         assert len(members) >= k
         assert all(satisfies(model, [values[row] for row in members], values) for model in models)
     assert len({each for each in labels.values() if each >= 0}) == found.count
-
-
-@settings(max_examples=40, deadline=None)
-@given(table=tables(), k=st.integers(1, 4))
-def test_keys_that_are_full_are_numbered_anew(table, k):
-    columns, values = table
-    tuples, _ = collapse(columns, values)
-    expected = find_optimum(tuples, tuples.rows, columns, k, NONE, 0.1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lattice, "_ROOM", 4)
-        found = find_optimum(tuples, tuples.rows, columns, k, NONE, 0.1)
-    assert found.levels == expected.levels
-    assert found.classes.tolist() == expected.classes.tolist()
 
 
 def test_a_suppression_limit_is_rounded_down_exactly():

@@ -215,11 +215,9 @@ class _Search:
         )
         target, first = number_rows([prefix, rest], [found.size, self.tuples.size])
         lost = groups.lost + groups.rows * (column.losses[level] * unit)[codes]
-        people, rows, lost = (np.bincount(target, each) for each in (groups.people, groups.rows, lost))
-        merged = _Groups(
-            prefix[first], rest[first], people.astype(np.int64), rows.astype(np.int64), lost, groups.values
-        )
-        return target, merged
+        people, rows = (np.bincount(target, each).astype(np.int64) for each in (groups.people, groups.rows))
+        lost = np.bincount(target, lost).astype(np.float64)
+        return target, _Groups(prefix[first], rest[first], people, rows, lost, groups.values)
 
     def _judge_groups(self, groups: _Groups, *, with_models: bool) -> tuple[int, float]:
         """Returns (rows that violate with all others at the top, the loss if they are suppressed)."""

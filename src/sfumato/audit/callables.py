@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import pickle
-import selectors
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,7 +37,6 @@ _FEWEST = 8  # runs on each side that may be asked for
 _SECONDS = 20.0  # that the runs of an audit may take, if their number is not given
 _PILOT = 3  # runs that are timed to plan the others
 _BITS = 4  # outputs with bits that the other side lacks, below which it may be chance
-_LENGTH = 8  # bytes before a message that say how long it is
 
 
 class Runner(Protocol):
@@ -249,15 +248,14 @@ class ProcessRunner:
 
     job: dict[str, Any]
     timeout: float
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _worker: tuple[subprocess.Popen[bytes], Connection] | None = field(default=None, init=False)
 
     def run(self, side: int) -> Observation:
         """Returns what one run on that side showed; also if it did not end, or ended the process."""
-        process = self._ready()
-        assert process.stdin is not None
+        connection = self._ready()
         try:
-            _write_message(process.stdin, side)
-            answer = self._receive(process, self.timeout)
+            connection.send(side)
+            answer = connection.recv() if connection.poll(self.timeout) else "late"
         except (OSError, EOFError, pickle.UnpicklingError):
             answer = None
         if isinstance(answer, Observation):
@@ -268,38 +266,42 @@ class ProcessRunner:
 
     def close(self) -> None:
         """Ends the process."""
-        process, self._process = self._process, None
-        if process is not None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            process, connection = worker
+            connection.close()
             process.kill()
-            process.communicate()
+            process.wait()
 
-    def _ready(self) -> subprocess.Popen[bytes]:
-        if self._process is not None:
-            return self._process
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from sfumato.audit.callables import serve_parent; serve_parent()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert self._process.stdin is not None
-        _write_message(self._process.stdin, self.job)
-        answer = self._receive(self._process, max(60.0, self.timeout))
-        if not isinstance(answer, dict) or "ready" not in answer:
+    def _ready(self) -> Connection:
+        if self._worker is not None:
+            return self._worker[1]
+        ours, theirs = Pipe()
+        # What a mechanism prints goes nowhere, and it has nothing to read.
+        with theirs:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    f"from {__name__} import serve_parent; serve_parent({theirs.fileno()})",
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._worker = process, ours
+        failed = "it did not start"
+        try:
+            ours.send(self.job)
+            if ours.poll(max(60.0, self.timeout)):
+                failed = ours.recv()
+        except (OSError, EOFError):
+            pass
+        if failed:
             self.close()
-            reason = answer.get("failed") if isinstance(answer, dict) else "it did not start"
-            raise AuditError(f"the mechanism cannot be run: {reason}")
-        return self._process
-
-    @staticmethod
-    def _receive(process: subprocess.Popen[bytes], seconds: float) -> Any:  # noqa: ANN401 - what was sent
-        """Returns the next answer, "late" if there is none in time, None if the process has ended."""
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return "late"
-        return _read_message(process.stdout)
+            raise AuditError(f"the mechanism cannot be run: {failed}")
+        return ours
 
 
 def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[str, Any]:
@@ -328,25 +330,21 @@ def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noq
     return observe(output)
 
 
-def serve_parent() -> None:
-    """Runs a job for the process that started this one; what the mechanism prints goes nowhere."""
-    # The pipes move to other numbers: what a mechanism prints or reads must not get between messages.
-    sink = os.fdopen(os.dup(1), "wb")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 1)
-    source = os.fdopen(os.dup(0), "rb")
-    os.dup2(null, 0)
-    job = _read_message(source)
-    if job is None:
-        return
-    try:
-        mechanism, tables = _unpack_job(job)
-    except BaseException as error:
-        _write_message(sink, {"failed": f"{type(error).__name__}: {str(error)[:500]}"})
-        return
-    _write_message(sink, {"ready": True})
-    while (side := _read_message(source)) is not None:
-        _write_message(sink, run_once(mechanism, tables[side]))
+def serve_parent(handle: int) -> None:
+    """Runs a job for the process that started this one, and talks to it by the file of this number."""
+    with Connection(handle) as connection:
+        try:
+            mechanism, tables = _unpack_job(connection.recv())
+        except BaseException as error:
+            connection.send(f"{type(error).__name__}: {str(error)[:500]}")
+            return
+        connection.send("")
+        while True:
+            try:
+                side = connection.recv()
+            except EOFError:
+                return
+            connection.send(run_once(mechanism, tables[side]))
 
 
 def _unpack_job(job: dict[str, Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:
@@ -409,19 +407,3 @@ def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechani
         return importlib.import_module("polars").from_arrow(table)
     except ImportError:
         raise AuditError(f"tables as {kind} need {kind} to be installed") from None
-
-
-def _read_message(stream: IO[bytes]) -> Any:  # noqa: ANN401 - what the other end sent
-    """Returns the next object on `stream`, or None at its end."""
-    head = stream.read(_LENGTH)
-    if len(head) < _LENGTH:
-        return None
-    body = stream.read(int.from_bytes(head, "big"))
-    return pickle.loads(body)
-
-
-def _write_message(stream: IO[bytes], message: object) -> None:
-    """Sends `message` to the other end of `stream`."""
-    body = pickle.dumps(message)
-    stream.write(len(body).to_bytes(_LENGTH, "big") + body)
-    stream.flush()

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from sfumato.anonymity.attack.link import INTERNAL
 from sfumato.core.errors import AttackError, BudgetExceeded
 from sfumato.core.exact import NORMAL_95, ExactLike, format_exact, parse_positive
+from sfumato.core.law import make_law
 from sfumato.curator import Curator, open_project
 from sfumato.report.explain.guarantee import Guarantee, belief_bounds
 from sfumato.report.pages.render import render_text
@@ -173,14 +174,9 @@ def open_clinic(
     return Clinic(curator=open_project(project), file=file, epsilon=each, budget=total, target=target)
 
 
-def noise_deviation(epsilon: Fraction) -> float:
-    """Returns the standard deviation of the noise of a count at `epsilon`, one record per person.
-
-    >>> round(noise_deviation(Fraction(1, 10)), 2)
-    14.14
-    """
-    # Discrete Laplace noise with q = e^-epsilon has variance 2 q / (1 - q)^2.
-    return math.sqrt(2 * math.exp(-float(epsilon))) / -math.expm1(-float(epsilon))
+def _noise_deviation(epsilon: Fraction) -> float:
+    """Returns the standard deviation of the noise of a count at `epsilon`, one record per person."""
+    return make_law("laplace", 1 / epsilon).deviation
 
 
 def _find_target(table: pa.Table) -> str:
@@ -242,7 +238,7 @@ class DifferenceAttack:
     @property
     def deviation(self) -> float:
         """The standard deviation of the estimate, from the law of the noise."""
-        return noise_deviation(self.epsilon) * math.sqrt(2 / len(self.rounds))
+        return _noise_deviation(self.epsilon) * math.sqrt(2 / len(self.rounds))
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""
@@ -346,17 +342,17 @@ class AverageAttack:
     @property
     def deviation(self) -> float:
         """The standard deviation of the estimate, from the law of the noise."""
-        return noise_deviation(self.epsilon) / math.sqrt(self.paid)
+        return _noise_deviation(self.epsilon) / math.sqrt(self.paid)
 
     @property
     def careless_deviation(self) -> float:
         """What it would be if each repeat had fresh noise and nobody kept a ledger."""
-        return noise_deviation(self.epsilon) / math.sqrt(len(self.repeats))
+        return _noise_deviation(self.epsilon) / math.sqrt(len(self.repeats))
 
     @property
     def careless_repeats(self) -> int:
         """How many repeats would give the exact count away then, 95 times in 100."""
-        return math.ceil((NORMAL_95 * noise_deviation(self.epsilon) / _HALF) ** 2)
+        return math.ceil((NORMAL_95 * _noise_deviation(self.epsilon) / _HALF) ** 2)
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""

@@ -87,17 +87,11 @@ class RecordingNoise:
         true_values = np.sort(values) if selects else values.copy()
         request = NoiseRequest(kind=kind, scale=exact, true_values=true_values, sampling=self.sampling)
         self.sampling = Fraction(1)
-        replayed = self._record(request)
         if selects and self.mode == "off":
-            answer = np.where(values >= 2, _SURE, -_SURE)
-        elif replayed is not None and replayed[1] is None and replayed[0].shape == values.shape:
-            answer = replayed[0]
-        elif self.mode == "on":
-            answer = add_noise(values, kind=kind, scale=scale)
-        else:
-            answer = values
-        self.answers.append((answer.copy(), None))
-        return answer.copy()
+            return self._answer(request, (np.where(values >= 2, _SURE, -_SURE), None), None)[0]
+        return self._answer(
+            request, (values, None), lambda: (add_noise(values, kind=kind, scale=scale), None)
+        )[0]
 
     def add_sparse_noise(
         self,
@@ -112,48 +106,59 @@ class RecordingNoise:
 
         `cells` are the occupied ones of `size`, `values` their counts; `scale` is that of the Laplace noise.
         """
-        replayed = self._record(
-            NoiseRequest(
-                kind="sparse",
-                scale=parse_positive(scale, name="scale"),
-                true_values=values.copy(),
-                cells=cells.copy(),
-                size=size,
-                threshold=threshold,
-            )
+        request = NoiseRequest(
+            kind="sparse",
+            scale=parse_positive(scale, name="scale"),
+            true_values=values.copy(),
+            cells=cells.copy(),
+            size=size,
+            threshold=threshold,
         )
-        if replayed is not None and replayed[1] is not None:
-            amounts, found = replayed[0], replayed[1]
-        elif self.mode == "on":
-            found, amounts = add_sparse_noise(cells, values, size=size, scale=scale, threshold=threshold)
-        else:
-            found, amounts = cells[values >= threshold], values[values >= threshold]
-        self.answers.append((amounts.copy(), found.copy()))
-        return found.copy(), amounts.copy()
+
+        def draw() -> Answer:
+            return add_sparse_noise(cells, values, size=size, scale=scale, threshold=threshold)[::-1]
+
+        reached = values >= threshold
+        amounts, found = self._answer(request, (values[reached], cells[reached]), draw)
+        assert found is not None
+        return found, amounts
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
         """Returns an index for every row: drawn, the best, or what was answered before."""
         exact = parse_positive(rate, name="rate")
-        replayed = self._record(NoiseRequest(kind="choice", scale=exact, true_values=scores.copy()))
-        if replayed is not None and replayed[1] is None and replayed[0].shape == scores.shape[:1]:
-            answer = replayed[0]
-        elif self.mode == "on":
-            answer = exponential_choice(scores, rate=rate)
-        else:
-            answer = scores.argmax(axis=1)
-        self.answers.append((answer.copy(), None))
-        return answer.copy()
+        request = NoiseRequest(kind="choice", scale=exact, true_values=scores.copy())
+        best = scores.argmax(axis=1)
+        return self._answer(request, (best, None), lambda: (exponential_choice(scores, rate=rate), None))[0]
 
     def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
         """Returns who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
         self.sampling = Fraction(parse_positive(rate, name="rate"))
         return poisson_sample(size=size, rate=rate) if self.mode == "on" else np.ones(size, np.bool_)
 
-    def _record(self, request: NoiseRequest) -> Answer | None:
-        """Records the request; returns the answer to replay, if there is one."""
+    def _answer(self, request: NoiseRequest, exact: Answer, draw: Callable[[], Answer] | None) -> Answer:
+        """Records the request and its answer: `exact` without a `draw`, else replayed if it can be."""
         turn = len(self.requests)
         self.requests.append(request)
-        return self.replay[turn] if turn < len(self.replay) else None
+        answer = exact
+        if draw is not None:
+            before = self.replay[turn] if turn < len(self.replay) else None
+            if before is not None and _is_alike(before, exact):
+                answer = before
+            elif self.mode == "on":
+                answer = draw()
+        self.answers.append(_copy(answer))
+        return _copy(answer)
+
+
+def _is_alike(before: Answer, exact: Answer) -> bool:
+    """Returns whether an answer can be given again: sparse ones have any shape."""
+    if exact[1] is not None or before[1] is not None:
+        return exact[1] is not None and before[1] is not None
+    return before[0].shape == exact[0].shape
+
+
+def _copy(answer: Answer) -> Answer:
+    return answer[0].copy(), None if answer[1] is None else answer[1].copy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
