@@ -1,11 +1,13 @@
 """Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it.
 
-`cost` describes one use of a mechanism, `curves` converts between currencies, `sampling` composes noise on
-samples, `filter` and `budget` decide whether a charge fits, `parallel` adds up over disjoint parts of the
-people, `chain` seals charges one to the next, `ledger` keeps them in a `store` or in `postgres`.
+Noise for a target is found here; what it costs, the core derives from the noise. There `cost` describes one
+use of a mechanism, `curves` converts between currencies, `sampling` composes noise on samples, `filter` and
+`budget` decide whether a charge fits, `parallel` adds up over disjoint parts of the people, and `ledger`
+keeps all of it, sealed in a `chain`, in a `store`.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from sfumato.core.cost.budget import (
@@ -21,35 +23,35 @@ from sfumato.core.cost.budget import (
 )
 from sfumato.core.cost.cost import Cost, CostKind
 from sfumato.core.cost.curves import (
+    MARGIN,
     PLACES,
+    SMOOTHING,
     bisect_floats,
-    discrete_gaussian_sigma,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
-    gaussian_sigma,
     histogram_sensitivity,
-    largest_pure,
-    max_mu,
+    largest_mu,
     mu_to_delta,
     mu_to_epsilon,
-    mu_to_pure,
     open_delta,
     pure_to_mu,
     pure_to_rho,
-    rho_to_delta,
     rho_to_epsilon,
+    rising_root,
     selection_threshold,
     sqrt_up,
 )
 from sfumato.core.cost.parallel import Allowance
-from sfumato.core.cost.sampling import SampledRun
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.law import SHAPES, Kind
 from sfumato.core.ledger.chain import Anchor, Entry, parse_anchor
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
+
+_FINE = 10**15
 
 __all__ = [
     "Allowance",
@@ -158,10 +160,116 @@ def sampled_delta(*, epsilon: ExactLike, sigma: ExactLike, sampling: ExactLike, 
     >>> sampled_delta(epsilon=3, sigma=5, sampling="0.5", count=60) < 6.2e-5
     True
     """
-    exact = Fraction(parse_positive(sampling, name="sampling"))
-    return SampledRun(sigma=float(parse_positive(sigma, name="sigma")), sampling=exact, count=count).delta(
-        epsilon
+    from sfumato.core.cost.sampling import SampledRun  # loads numpy, which plans do without
+
+    rate, deviation = parse_positive(sampling, name="sampling"), float(parse_positive(sigma, name="sigma"))
+    return SampledRun(sigma=deviation, sampling=Fraction(rate), count=count).delta(epsilon)
+
+
+def gaussian_sigma(
+    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The least standard deviation for (epsilon, delta) after `count` mechanisms, rounded up.
+
+    >>> round(gaussian_sigma(epsilon=1, delta=2.5e-5, sensitivity=150, count=66), 2)
+    4290.24
+    """
+    total = math.sqrt(parse_whole(count, name="count")) * float(
+        parse_positive(sensitivity, name="sensitivity")
     )
+    return total / max_mu(epsilon, delta) * (1 + 1e-15)
+
+
+def discrete_gaussian_sigma(
+    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
+) -> float:
+    """The sigma, in grid steps, at which discrete noise has what `gaussian_sigma` promises.
+
+    *Privacy:* sqrt(sigma^2 + 4) for the continuous sigma, for vectors of any length and adaptive
+    repetition: noise of that width is a randomised rounding of the continuous noise, up to a
+    factor far inside the guard. A ledger that counts Gaussian privacy admits it.
+
+    >>> round(discrete_gaussian_sigma(epsilon=10, delta=2.5e-5, sensitivity=200, count=66), 2)
+    784.12
+    """
+    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
+    return math.hypot(sigma, math.sqrt(SMOOTHING)) * (1 + 1e-15)
+
+
+def calibrate_scale(
+    kind: Kind, *, sensitivity: Fraction, epsilon: Fraction, delta: Fraction, count: int = 1
+) -> Fraction:
+    """Returns the scale at which `count` noisy answers of this sensitivity cost epsilon and delta together.
+
+    >>> calibrate_scale("laplace", sensitivity=Fraction(2), epsilon=Fraction(1), delta=Fraction(0), count=3)
+    Fraction(6, 1)
+    """
+    if SHAPES[kind].norm == "L1":
+        return sensitivity * count / epsilon
+    sigma = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
+    return round_up(sigma, places=6)
+
+
+def mu_to_pure(mu_squared: ExactLike) -> Fraction:
+    """The largest pure epsilon, rounded down, that is mu-Gaussian-private for this mu squared.
+
+    >>> round(float(mu_to_pure(pure_to_mu(Fraction(1)) ** 2)), 9)
+    1.0
+    """
+    limit = parse_exact(mu_squared, name="mu_squared")
+    # The inverse of pure_to_mu, erf(t) = tanh(epsilon / 2); near 1 only erfc still has digits.
+    t = math.sqrt(max(0.0, float(limit)) / 8)
+    if t < 1:
+        guess = 2 * math.atanh(math.erf(t))
+    elif t < 26:
+        guess = math.log(2 - math.erfc(t)) - math.log(math.erfc(t))
+    else:
+        guess = t * t
+    return largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
+
+
+def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
+    """The largest mu, a hair less, whose delta at `epsilon` is at most `delta`.
+
+    >>> mu_to_epsilon(max_mu(1, 1e-6), 1e-6) <= 1
+    True
+    """
+    low = largest_mu(epsilon, delta)
+    if low < 1e-12:
+        raise RecipeError("epsilon and delta are too small for Gaussian noise to be calibrated")
+    return low * (1 - 1e-12)
+
+
+def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
+    """The delta that rho-zCDP gives at `epsilon`, rounded up.
+
+    The best order solves (2x + 1) rho - ln(1 + 1/x) = epsilon.
+
+    >>> round(rho_to_delta(0.1, 2), 9)
+    4.325e-06
+    """
+    rate = float(parse_positive(rho, name="rho"))
+    target = float(parse_exact(epsilon, name="epsilon"))
+    if target < 0:
+        raise RecipeError("epsilon must not be negative")
+    x = rising_root(
+        lambda x: (2 * x + 1) * rate - target - math.log1p(1 / x),
+        1e-18,
+        (target + 1) / rate + 10,
+    )
+    terms = (x * (1 + x) * rate, -x * target, -x * math.log1p(1 / x), -math.log1p(x))
+    log = sum(terms) + MARGIN * (1 + sum(map(abs, terms)))
+    return math.nextafter(math.exp(min(0.0, log)), math.inf)
+
+
+def largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
+    """`guess` rounded down to 15 places, and further down while the certain check refuses it."""
+    units = math.floor(Fraction(guess) * _FINE)
+    step = 1
+    # The guess is a float: only the exact conversion, asked again, says that the result is on the safe side.
+    while units > 0 and not fits(Fraction(units, _FINE)):
+        units, step = units - step, 2 * step
+    return Fraction(max(units, 0), _FINE)
 
 
 def rho_to_pure(rho: ExactLike) -> Fraction:

@@ -14,11 +14,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.cli.main import main
-from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.errors import SourceError
 from sfumato.release.certificate import pack_json
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import FILES, open_folder
+from sfumato.tables.arrays import read_parquet
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 DAMAGES = 50  # of every file
@@ -147,7 +147,7 @@ def test_a_certificate_cannot_unpack_to_more_than_a_release(out):
 
 
 def test_a_small_parquet_file_cannot_unpack_to_far_more(monkeypatch):
-    monkeypatch.setattr("sfumato.core.engine.arrays._UNPACKED", 2**20)
+    monkeypatch.setattr("sfumato.tables.arrays._UNPACKED", 2**20)
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [1] * 2**22}), sink, compression="zstd")
     assert len(sink.getvalue()) < 2**16
@@ -166,6 +166,6 @@ def test_a_long_word_that_repeats_stays_one_word(monkeypatch):
     assert table.num_rows == 10**4
     assert table.nbytes < 2 * 10**6
     assert read_parquet(sink.getvalue(), spelled=True)["a"].type == pa.string()
-    monkeypatch.setattr("sfumato.core.engine.arrays._UNPACKED", 2**20)
+    monkeypatch.setattr("sfumato.tables.arrays._UNPACKED", 2**20)
     with pytest.raises(SourceError, match="unpacks"):
         read_parquet(sink.getvalue(), spelled=True)

@@ -5,13 +5,10 @@ A file is written under a temporary name in the same folder, forced to disk, and
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import shutil
 import stat
 import tempfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -98,9 +95,6 @@ def _reason(error: OSError) -> str:
 
 MOST_TEXT = 2**28
 """Bytes of a file that is read whole into Python: a list of values, a certificate."""
-MOST_HEADER = 2**20
-"""Bytes of a header line."""
-_STEP = 2**24
 
 
 def read_regular(path: Path, *, most: int) -> bytes:
@@ -120,44 +114,3 @@ def read_regular(path: Path, *, most: int) -> bytes:
     if len(content) != status.st_size:
         raise SourceError(f"{path.name!r} changed while it was read")
     return content
-
-
-def unpack_gzip(content: bytes, *, most: int) -> bytes:
-    """What a .gz file holds, refused beyond `most` bytes.
-
-    >>> unpack_gzip(gzip.compress(b"a,b"), most=3)
-    b'a,b'
-    """
-    parts, size = [], 0
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        while part := file.read(_STEP):
-            size += len(part)
-            if size > most:
-                raise SourceError(f"it unpacks to more than {most:,} bytes")
-            parts.append(part)
-    return b"".join(parts)
-
-
-def inflate(content: bytes, *, most: int) -> bytes:
-    """What zlib packed, refused beyond `most` bytes.
-
-    >>> inflate(zlib.compress(b"abc"), most=3)
-    b'abc'
-    """
-    packed = zlib.decompressobj()
-    inflated = packed.decompress(content, most + 1)
-    if len(inflated) > most or not packed.eof or packed.unused_data:
-        raise SourceError(f"it is cut short, or unpacks to more than {most:,} bytes")
-    return inflated
-
-
-def split_header(content: bytes) -> str:
-    r"""The header line of a text file, refused beyond `MOST_HEADER` bytes.
-
-    >>> split_header(b"a,b\r\n1,2\n")
-    'a,b'
-    """
-    end = content.find(b"\n", 0, MOST_HEADER)
-    if end < 0 and len(content) > MOST_HEADER:
-        raise SourceError(f"its first line is longer than {MOST_HEADER:,} bytes")
-    return content[: end if end >= 0 else None].decode("utf-8-sig").rstrip("\r")

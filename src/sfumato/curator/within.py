@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.core.cost.curves import max_mu, mu_to_epsilon
+from sfumato.accounting import max_mu
+from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.exact import round_up
 from sfumato.curator.reuse import finish_measured

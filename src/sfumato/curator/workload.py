@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.core.cost.curves import max_mu, mu_to_epsilon
+from sfumato.accounting import max_mu
+from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import BudgetExceeded, RecipeError, UnsupportedQuery
 from sfumato.core.exact import format_short
 from sfumato.sql.expected import expected_errors

@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.core.engine.arrays import label_array, to_arrow, to_numpy
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.inference.domain import Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree
+from sfumato.tables.arrays import label_array
 
 _COLUMNS = ("model", "clique", "value", "about")
 _FACTS = ("format", "domain", "cliques", "parents", "separators", "total", "loss", "evaluations", "seed")

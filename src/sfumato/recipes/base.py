@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.parallel import Allowance
-from sfumato.core.engine.arrays import label_array, to_arrow
+from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import digest, format_exact, parse_positive
 from sfumato.core.facts.column import Column
@@ -35,6 +35,7 @@ from sfumato.core.questions.measurement import (
     request_size,
 )
 from sfumato.core.questions.residuals import Residuals
+from sfumato.tables.arrays import label_array
 
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.cost.curves import SMOOTHING, max_mu, mu_to_pure, sqrt_up
+from sfumato.accounting import max_mu, mu_to_pure
+from sfumato.core.cost.curves import SMOOTHING, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive, round_up
 from sfumato.core.questions.counts import Marginal, OccupiedCells

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.cost.curves import SMOOTHING, discrete_gaussian_sigma
-from sfumato.core.engine.arrays import label_array, to_arrow
+from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.core.cost.curves import SMOOTHING
+from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
 from sfumato.core.law import SHAPES, Kind
@@ -34,6 +35,7 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 from sfumato.recipes.shared.public import open_public, parse_public
+from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.accounting import max_mu
 from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import max_mu
 from sfumato.core.cost.sampling import SampledRun
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_positive, parse_whole

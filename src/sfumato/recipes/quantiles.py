@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.cost.curves import calibrate_scale
+from sfumato.accounting import calibrate_scale
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import column_spec

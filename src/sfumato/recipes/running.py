@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.cost.curves import discrete_gaussian_sigma
+from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_whole, round_up

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from sfumato.core.engine.arrays import label_array, read_parquet, to_arrow, to_numpy
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import ReleaseError
 from sfumato.core.questions.choices import Chosen
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid, request_size
 from sfumato.recipes.base import MOST_ANSWERS
+from sfumato.tables.arrays import label_array, read_parquet
 from sfumato.tables.read import table_to_parquet
 
 if TYPE_CHECKING:

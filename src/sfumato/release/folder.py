@@ -15,7 +15,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.errors import ReleaseError, SfumatoError, SourceError, VerificationFailed
 from sfumato.core.exact import parse_delta
 from sfumato.core.facts.table import Table, parse_table
@@ -23,6 +22,7 @@ from sfumato.core.files import MOST_TEXT, check_parent, read_regular, write_file
 from sfumato.recipes.base import EXTRA_FILES, MOST_ANSWERS, Plan, Recipe, parse_epsilons, refuse_large_answers
 from sfumato.recipes.files import RECIPES, parse_record
 from sfumato.release.certificate import FORMAT, pack_json, read_costs, read_plan, sum_costs
+from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

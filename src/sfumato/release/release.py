@@ -13,7 +13,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.errors import ReleaseError
 from sfumato.core.exact import format_exact, round_up
 from sfumato.core.files import write_folder
@@ -31,6 +30,7 @@ from sfumato.recipes.base import FILE_KEYS, MOST_ANSWERS, Plan, Product, follow_
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
+from sfumato.tables.arrays import read_parquet
 from sfumato.tables.read import table_to_csv, table_to_parquet, to_polars
 
 if TYPE_CHECKING:

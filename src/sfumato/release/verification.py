@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.errors import LedgerError, SourceError, VerificationFailed
 from sfumato.core.exact import digest
 from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry, Entry
@@ -33,6 +32,7 @@ from sfumato.release.certificate import build_certificate, describe_entry, list_
 from sfumato.release.files import pack_step
 from sfumato.release.folder import OpenedRelease, failing_closed, open_folder
 from sfumato.release.release import derive_files, replay_answers
+from sfumato.tables.arrays import read_parquet
 
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.

@@ -18,7 +18,6 @@ from sfumato.core.engine.base import (
     check_columns,
     describe_columns,
     refuse_large_marginals,
-    refuse_reading_keys,
 )
 from sfumato.core.engine.bounded import finish_sums
 from sfumato.core.engine.counts import (
@@ -29,7 +28,8 @@ from sfumato.core.engine.counts import (
     list_pairs,
     with_relations,
 )
-from sfumato.core.errors import SourceError
+from sfumato.core.errors import SchemaError, SourceError
+from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.residuals import Residuals
 
@@ -275,3 +275,16 @@ def list_tables(question: Residuals) -> Beside:
         values = question.link.values
         tables["link"] = {"cell": np.arange(values.size), "value": values}
     return tables
+
+
+def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+    """Refuses columns whose description says how values are written: on a server, a view says it."""
+    for name in all_columns(marginals):
+        column = table.column(name)
+        written = column.format or column.decimal != "." or column.missing or column.calendar is not None
+        if written or column.missing_label is not None:
+            raise SchemaError(
+                f"table {table.name!r}: column {name!r} has format, decimal, missing, missing_label or a "
+                "range of days, weeks or months, which are read of files and by DP-SELECT; make a view on "
+                "the server that holds plain values"
+            )

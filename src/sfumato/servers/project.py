@@ -10,10 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from sfumato.core.engine.base import sign_version
-from sfumato.core.engine.chain import list_chain
 from sfumato.core.engine.duckdb import seal_fetched
 from sfumato.core.engine.encode import connect, hide_failures
-from sfumato.core.engine.opening import is_packed
 from sfumato.core.engine.sealed import Sealed, needed_columns
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.core.algebra.rows import Tables
     from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched, TrueCounts
+    from sfumato.core.facts.table import Table
     from sfumato.core.questions.choices import AnyQuestion
     from sfumato.servers.engine import ServerEngine
     from sfumato.servers.push.plan import PushedPlan
@@ -217,3 +216,16 @@ def open_engine(folder: Path) -> Engine:
     Nothing is opened before a table is read.
     """
     return ProjectEngine(folder)
+
+
+def list_chain(table: Table) -> Iterator[Table]:
+    """A table, and those that its references lead to."""
+    yield table
+    while table.reference is not None:
+        table = table.reference.table
+        yield table
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
+    return path.name.lower().endswith((".gz", ".zip", ".xlsx", ".parquet"))

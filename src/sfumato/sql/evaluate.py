@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.dates import read_moment
-from sfumato.core.engine.arrays import label_array
 from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
@@ -26,6 +25,7 @@ from sfumato.sql.quantiles import read_quantiles
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
+from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     from sfumato.core.algebra.measures import Measure

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.core.cost.cost import Cost
-from sfumato.core.engine.arrays import read_parquet, to_arrow
+from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
 from sfumato.sql.bands import Band
@@ -29,6 +29,7 @@ from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
 from sfumato.sql.laws import note_total
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, find_mode, find_quantiles, half_width, name_columns
+from sfumato.tables.arrays import read_parquet
 
 _MOST_GROUPS = 2**24
 _CHOSEN = "chosen "

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.core.engine.arrays import text_array
 from sfumato.core.errors import SourceError, refuse
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import suggest_name
@@ -24,6 +23,7 @@ from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period
 from sfumato.sql.relation import Field, Source, field_type
 from sfumato.sql.sources import resolve_sources
 from sfumato.sql.statement import mask_text, unwrap_explain
+from sfumato.tables.arrays import text_array
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column

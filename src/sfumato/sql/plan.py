@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.accounting import calibrate_scale
 from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import calibrate_scale, histogram_sensitivity, selection_threshold
+from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.exact import digest, format_exact, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit

@@ -8,6 +8,7 @@ domain of a column, or `guess_kinds`. As bytes of a file, the same table gives t
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 import re
@@ -22,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.core.engine.arrays import read_parquet
 from sfumato.core.engine.opening import (
     LONGEST_RECORD,
     READABLE,
@@ -35,13 +35,45 @@ from sfumato.core.engine.opening import (
 )
 from sfumato.core.engine.textfile import csv_options
 from sfumato.core.errors import SourceError
-from sfumato.core.files import split_header, unpack_gzip
+from sfumato.tables.arrays import read_parquet
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
 
 _MOST_BYTES = 2**31
 _PIECE = 2**20  # rows; a piece of a wide table stays well below the memory of a small machine
+
+MOST_HEADER = 2**20
+"""Bytes of a header line."""
+_STEP = 2**24
+
+
+def unpack_gzip(content: bytes, *, most: int) -> bytes:
+    """What a .gz file holds, refused beyond `most` bytes.
+
+    >>> unpack_gzip(gzip.compress(b"a,b"), most=3)
+    b'a,b'
+    """
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        while part := file.read(_STEP):
+            size += len(part)
+            if size > most:
+                raise SourceError(f"it unpacks to more than {most:,} bytes")
+            parts.append(part)
+    return b"".join(parts)
+
+
+def split_header(content: bytes) -> str:
+    r"""The header line of a text file, refused beyond `MOST_HEADER` bytes.
+
+    >>> split_header(b"a,b\r\n1,2\n")
+    'a,b'
+    """
+    end = content.find(b"\n", 0, MOST_HEADER)
+    if end < 0 and len(content) > MOST_HEADER:
+        raise SourceError(f"its first line is longer than {MOST_HEADER:,} bytes")
+    return content[: end if end >= 0 else None].decode("utf-8-sig").rstrip("\r")
 
 
 def read_table(

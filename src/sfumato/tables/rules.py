@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato.core.errors import SchemaError, SourceError
 from sfumato.core.facts.column import Column, suggest_name
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Tuples
-from sfumato.core.facts.rules import Combination, Comparison, Condition, Rule
+from sfumato.core.facts.rules import Combination, Comparison, Condition, Operator, Rule
 from sfumato.core.files import MOST_TEXT, read_regular
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FLIPPED: dict[str, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = ("and", "or", "not", "in", "is", "missing", "null", "exactly", "when")
 _FORMS = (
     '"county -> state", "total = fare + tips", "start <= end" or "income is missing exactly when age < 15"'
@@ -156,8 +156,7 @@ def has_order(column: Column) -> bool:
 
 def _parse_dependence(spec: Mapping[str, Any], columns: Mapping[str, Column], folder: Path | None) -> Rule:
     first, second = str(spec.get("from", "")), str(spec.get("to", ""))
-    text = f"{first} -> {second}"
-    words = _Words(text, columns)
+    words = _Words(f"{first} -> {second}", columns)
     for name in (first, second):
         words.require_column(name)
     if set(spec) == {"from", "to", "map"} and isinstance(spec["map"], Mapping):
@@ -165,9 +164,9 @@ def _parse_dependence(spec: Mapping[str, Any], columns: Mapping[str, Column], fo
     elif set(spec) == {"from", "to", "file"} and folder is not None:
         pairs = _read_pairs(folder / str(spec["file"]), first, second)
     else:
-        raise SchemaError(
-            f"rule {text!r} needs from, to and either file, a public text file with both columns, or map, "
-            "as in {from = 'county', to = 'state', file = 'counties.csv'}"
+        raise words.fault(
+            "needs from, to and either file, a public text file with both columns, or map, as in "
+            "{from = 'county', to = 'state', file = 'counties.csv'}"
         )
     decided: dict[str, str] = {}
     known = {name: {str(label) for label in columns[name].labels} for name in (first, second)}
@@ -175,15 +174,15 @@ def _parse_dependence(spec: Mapping[str, Any], columns: Mapping[str, Column], fo
         if str(key) not in known[first]:
             continue  # a list of all counties may serve a table of some
         if decided.setdefault(str(key), str(value)) != str(value):
-            raise SchemaError(f"rule {text!r}: {key!r} has two values of {second!r} in what decides it")
+            raise words.fault(f": {key!r} has two values of {second!r} in what decides it")
         if str(value) not in known[second]:
-            raise SchemaError(
-                f"rule {text!r} gives {key!r} the value {value!r}, which is not in the domain of {second!r}; "
-                "add it to the domain, or leave the line out"
+            raise words.fault(
+                f"gives {key!r} the value {value!r}, which is not in the domain of {second!r}; add it to the "
+                "domain, or leave the line out"
             )
     if not decided:
-        raise SchemaError(f"rule {text!r}: nothing in it is a value of {first!r}")
-    return Rule(kind="dependence", text=text, columns=(first, second), decided=decided)
+        raise words.fault(f": nothing in it is a value of {first!r}")
+    return Rule(kind="dependence", text=words.text, columns=(first, second), decided=decided)
 
 
 def _read_pairs(path: Path, first: str, second: str) -> list[tuple[str, str]]:
@@ -201,22 +200,17 @@ def _read_pairs(path: Path, first: str, second: str) -> list[tuple[str, str]]:
 def _read_missing_pattern(words: _Words, name: str) -> Rule:
     """`X is missing exactly when C`: impossible is C with a value of X, and its reverse."""
     if words.take("missing", "null") is None or not words.take("exactly") or not words.take("when"):
-        raise SchemaError(f"rule {words.text!r}: write {name} is missing exactly when age < 15")
+        raise words.fault(f": write {name} is missing exactly when age < 15")
     words.require_missing(name)
-    condition = words.read_condition()
+    condition, missing = words.read_condition(), Comparison(name, "missing")
     words.end()
-    missing = Comparison(name, "missing")
-    broken = Combination(
-        "or",
-        (
-            Combination("and", (condition, Combination("not", (missing,)))),
-            Combination("and", (Combination("not", (condition,)), missing)),
-        ),
-    )
-    names = tuple(dict.fromkeys((name, *(test.column for test in list_tests(condition)))))
-    if sum(test.column == name for test in list_tests(condition)):
-        raise SchemaError(f"rule {words.text!r} decides {name!r} by itself")
-    return Rule(kind="missing", text=words.text, columns=names, condition=broken)
+    valued = Combination("and", (condition, Combination("not", (missing,))))
+    empty = Combination("and", (Combination("not", (condition,)), missing))
+    tested = [test.column for test in list_tests(condition)]
+    if name in tested:
+        raise words.fault(f"decides {name!r} by itself")
+    names = tuple(dict.fromkeys((name, *tested)))
+    return Rule(kind="missing", text=words.text, columns=names, condition=Combination("or", (valued, empty)))
 
 
 class _Words:
@@ -226,17 +220,20 @@ class _Words:
         self.text = text
         self._columns = columns
         self._found: list[tuple[str, str]] = []
-        self._place = 0
+        self._place = place = 0
         if len(text) > _LONGEST:
             raise SchemaError(f"a rule has at most {_LONGEST} characters")
-        place = 0
         while place < len(text.rstrip()):
             match = _TOKEN.match(text, place)
             if match is None or match.end() == place:
-                raise SchemaError(f"rule {text!r} cannot be read from {text[place:].strip()[:20]!r} on")
+                raise self.fault(f"cannot be read from {text[place:].strip()[:20]!r} on")
             kind = str(match.lastgroup)
             self._found.append((kind, match.group(kind)))
             place = match.end()
+
+    def fault(self, reason: str) -> SchemaError:
+        """The error that says what is wrong with the rule."""
+        return SchemaError(f"rule {self.text!r}{'' if reason[0] == ':' else ' '}{reason}")
 
     def take(self, *words: str) -> str | None:
         """The next word, if it is one of `words`; it is passed then."""
@@ -250,16 +247,14 @@ class _Words:
         """Raises an error if there is more."""
         kind, word = self._look()
         if kind:
-            raise SchemaError(f"rule {self.text!r} cannot be read from {word!r} on")
+            raise self.fault(f"cannot be read from {word!r} on")
 
     def read_column(self) -> str:
         """The next word, which must be a described column."""
         kind, word = self._next()
         if kind != "name" or word.lower() in _WORDS:
-            raise SchemaError(
-                f"rule {self.text!r} needs a column in place of {word!r}"
-                if word
-                else f"rule {self.text!r} ends where a column is needed"
+            raise self.fault(
+                f"needs a column in place of {word!r}" if word else "ends where a column is needed"
             )
         name = word[1:-1] if word[0] in '"`' else word
         self.require_column(name)
@@ -268,32 +263,28 @@ class _Words:
     def read_condition(self, depth: int = 0) -> Condition:
         """Alternatives, each of conditions that hold together."""
         if depth > _DEEPEST:
-            raise SchemaError(f"rule {self.text!r} has too many brackets")
+            raise self.fault("has too many brackets")
         return self._join("or", depth)
 
     def require_column(self, name: str) -> None:
         """Raises an error unless `name` is a column with a domain."""
         described = {each for each, column in self._columns.items() if column.domain is not None}
         if name not in described:
-            raise SchemaError(
-                f"rule {self.text!r} names {name!r}, which is no column with a domain"
-                f"{suggest_name(name, sorted(described))}"
-            )
+            near = suggest_name(name, sorted(described))
+            raise self.fault(f"names {name!r}, which is no column with a domain{near}")
 
     def require_numbers(self, name: str) -> None:
         """Raises an error unless the column holds numbers."""
         if not has_order(self._columns[name]):
-            raise SchemaError(
-                f"rule {self.text!r}: column {name!r} holds text, which has no size; list whole numbers, or "
-                "compare with = and in"
+            raise self.fault(
+                f": column {name!r} holds text, which has no size; list whole numbers, or use = and in"
             )
 
     def require_missing(self, name: str) -> None:
         """Raises an error unless missing values of the column are a value of their own."""
         if self._columns[name].missing_label is None:
-            raise SchemaError(
-                f"rule {self.text!r}: records without {name!r} are left out; make missing a value of "
-                "its own, with missing_label"
+            raise self.fault(
+                f": records without {name!r} are left out; missing_label makes missing a value of its own"
             )
 
     def _join(self, word: Literal["and", "or"], depth: int) -> Condition:
@@ -306,12 +297,11 @@ class _Words:
     def _read_part(self, depth: int) -> Condition:
         if self.take("not"):
             if depth > _DEEPEST:
-                raise SchemaError(f"rule {self.text!r} has too many brackets")
+                raise self.fault("has too many brackets")
             return Combination("not", (self._read_part(depth + 1),))
         if self.take("("):
             inner = self.read_condition(depth + 1)
-            if not self.take(")"):
-                raise SchemaError(f"rule {self.text!r} lacks a closing bracket")
+            self._close()
             return inner
         if self._look()[0] == "number":
             return self._read_flipped()
@@ -320,52 +310,52 @@ class _Words:
     def _read_flipped(self) -> Condition:
         """15 <= age, and 15 <= age < 18."""
         number = self._next()[1]
-        sign = self.take("<", "<=", ">", ">=")
+        sign = self.take(*_FLIPPED)
         if sign is None:
-            raise SchemaError(f"rule {self.text!r} needs <, <=, > or >= behind {number}")
+            raise self.fault(f"needs <, <=, > or >= behind {number}")
         name = self.read_column()
         self.require_numbers(name)
-        flipped = _FLIPPED[sign]
-        first = Comparison(name, flipped, (Fraction(number),))  # type: ignore[arg-type]
-        if self._look()[1] in _FLIPPED:
-            return Combination("and", (first, self._read_test(name)))
-        return first
+        first = Comparison(name, _FLIPPED[sign], (Fraction(number),))
+        return Combination("and", (first, self._read_test(name))) if self._look()[1] in _FLIPPED else first
 
     def _read_test(self, name: str) -> Condition:
-        if self.take("is"):
-            denied = self.take("not") is not None
+        asked = self.take("is") is not None
+        denied = self.take("not") is not None
+        test: Comparison
+        if asked:
             if self.take("missing", "null") is None:
-                raise SchemaError(f"rule {self.text!r}: write {name} is missing, or {name} is not missing")
+                raise self.fault(f": write {name} is missing, or {name} is not missing")
             self.require_missing(name)
             test = Comparison(name, "missing")
-            return Combination("not", (test,)) if denied else test
-        denied = self.take("not") is not None
-        if self.take("in"):
+        elif self.take("in"):
             test = Comparison(name, "in", self._read_list(name))
-            return Combination("not", (test,)) if denied else test
-        sign = self.take("<", "<=", ">", ">=", "=", "==", "!=", "<>")
-        if sign is None or denied:
-            raise SchemaError(f"rule {self.text!r} needs a comparison behind {name!r}")
-        if sign in ("<", "<=", ">", ">="):
-            self.require_numbers(name)
-            kind, word = self._next()
-            if kind != "number":
-                raise SchemaError(
-                    f"rule {self.text!r} must compare {name!r} with a number; two columns are compared in "
-                    'rules, as in "start <= end"'
-                )
-            return Comparison(name, sign, (Fraction(word),))  # type: ignore[arg-type]
-        test = Comparison(name, "=", (self._read_value(name),))
-        return Combination("not", (test,)) if sign in ("!=", "<>") else test
+        else:
+            sign = self.take(*_FLIPPED, "=", "==", "!=", "<>")
+            if sign is None or denied:
+                raise self.fault(f"needs a comparison behind {name!r}")
+            if sign in _FLIPPED:
+                return self._compare(name, _FLIPPED[_FLIPPED[sign]])
+            denied = sign in ("!=", "<>")
+            test = Comparison(name, "=", (self._read_value(name),))
+        return Combination("not", (test,)) if denied else test
+
+    def _compare(self, name: str, sign: Operator) -> Comparison:
+        self.require_numbers(name)
+        kind, word = self._next()
+        if kind != "number":
+            raise self.fault(
+                f"must compare {name!r} with a number; two columns are compared in rules, as in "
+                '"start <= end"'
+            )
+        return Comparison(name, sign, (Fraction(word),))
 
     def _read_list(self, name: str) -> tuple[Fraction | str, ...]:
         if not self.take("("):
-            raise SchemaError(f"rule {self.text!r} needs a list in brackets behind in")
+            raise self.fault("needs a list in brackets behind in")
         values = [self._read_value(name)]
         while self.take(","):
             values.append(self._read_value(name))
-        if not self.take(")"):
-            raise SchemaError(f"rule {self.text!r} lacks a closing bracket")
+        self._close()
         return tuple(values)
 
     def _read_value(self, name: str) -> Fraction | str:
@@ -373,27 +363,26 @@ class _Words:
         kind, word = self._next()
         column = self._columns[name]
         if kind not in ("number", "text"):
-            raise SchemaError(f"rule {self.text!r}: write a text in single quotes, as in {name} = 'a'")
+            raise self.fault(f": write a text in single quotes, as in {name} = 'a'")
         value = word.replace("''", "'") if kind == "text" else word
         if value in column.extras:
             return value
+        outside = f"gives {name!r} a value that is not in its domain: "
         if has_order(column):
             if kind == "text":
-                raise SchemaError(f"rule {self.text!r} compares {name!r}, a column of numbers, with a text")
+                raise self.fault(f"compares {name!r}, a column of numbers, with a text")
             number = Fraction(value)
             if not _contains(column, number):
-                raise SchemaError(
-                    f"rule {self.text!r} gives {name!r} a value that is not in its domain: {value}; correct "
-                    "the rule, or extend the domain"
-                )
+                raise self.fault(f"{outside}{value}; correct the rule, or extend the domain")
             return number
         labels = [str(label) for label in column.labels]
         if value not in labels:
-            raise SchemaError(
-                f"rule {self.text!r} gives {name!r} a value that is not in its domain: {value!r}"
-                f"{suggest_name(value, labels)}"
-            )
+            raise self.fault(f"{outside}{value!r}{suggest_name(value, labels)}")
         return value
+
+    def _close(self) -> None:
+        if not self.take(")"):
+            raise self.fault("lacks a closing bracket")
 
     def _look(self) -> tuple[str, str]:
         return self._found[self._place] if self._place < len(self._found) else ("", "")

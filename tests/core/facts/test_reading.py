@@ -5,7 +5,9 @@ import zlib
 import pytest
 
 from sfumato.core.errors import SourceError
-from sfumato.core.files import MOST_HEADER, inflate, read_regular, split_header, unpack_gzip
+from sfumato.core.files import read_regular
+from sfumato.recipes.shared.public import inflate
+from sfumato.tables.read import MOST_HEADER, split_header, unpack_gzip
 
 
 def test_only_regular_files_of_the_expected_size_are_read(tmp_path):

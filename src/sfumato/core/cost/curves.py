@@ -1,4 +1,4 @@
-"""Conversions: what Gaussian and zero-concentrated privacy are worth in epsilon and delta, and back.
+"""What mechanisms cost as rho and mu, and what Gaussian and zero-concentrated privacy are worth in epsilon.
 
 For Gaussian noise, with mu = sqrt(count) * sensitivity / sigma,
 a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2:
@@ -19,14 +19,13 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
+from sfumato.core.exact import ExactLike, format_exact, parse_exact, parse_positive, round_up
 from sfumato.core.facts.table import Neighbours
-from sfumato.core.law import SHAPES, Kind
 
 _GUARD = 1e-13
 _LARGEST_MU = 1e8
-_MARGIN = 1e-12
-_FINE = 10**15
+MARGIN = 1e-12
+"""The part of itself by which a conversion of rho is raised: more than floats can err."""
 
 SMOOTHING = 4
 """Variance, in squared grid steps, that separates discrete from continuous Gaussian noise.
@@ -186,50 +185,6 @@ def _certain(value: Decimal) -> Fraction:
     return round_up(Fraction(value) + _CERTAIN, places=PLACES)
 
 
-def gaussian_sigma(
-    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
-) -> float:
-    """The least standard deviation for (epsilon, delta) after `count` mechanisms, rounded up.
-
-    >>> round(gaussian_sigma(epsilon=1, delta=2.5e-5, sensitivity=150, count=66), 2)
-    4290.24
-    """
-    total = math.sqrt(parse_whole(count, name="count")) * float(
-        parse_positive(sensitivity, name="sensitivity")
-    )
-    return total / max_mu(epsilon, delta) * (1 + 1e-15)
-
-
-def discrete_gaussian_sigma(
-    *, epsilon: ExactLike, delta: ExactLike, sensitivity: ExactLike = 1, count: int = 1
-) -> float:
-    """The sigma, in grid steps, at which discrete noise has what `gaussian_sigma` promises.
-
-    *Privacy:* sqrt(sigma^2 + 4) for the continuous sigma, for vectors of any length and adaptive
-    repetition: noise of that width is a randomised rounding of the continuous noise, up to a
-    factor far inside the guard. A ledger that counts Gaussian privacy admits it.
-
-    >>> round(discrete_gaussian_sigma(epsilon=10, delta=2.5e-5, sensitivity=200, count=66), 2)
-    784.12
-    """
-    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
-    return math.hypot(sigma, math.sqrt(SMOOTHING)) * (1 + 1e-15)
-
-
-def calibrate_scale(
-    kind: Kind, *, sensitivity: Fraction, epsilon: Fraction, delta: Fraction, count: int = 1
-) -> Fraction:
-    """Returns the scale at which `count` noisy answers of this sensitivity cost epsilon and delta together.
-
-    >>> calibrate_scale("laplace", sensitivity=Fraction(2), epsilon=Fraction(1), delta=Fraction(0), count=3)
-    Fraction(6, 1)
-    """
-    if SHAPES[kind].norm == "L1":
-        return sensitivity * count / epsilon
-    sigma = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=count)
-    return round_up(sigma, places=6)
-
-
 def histogram_sensitivity(
     *, contribution: Fraction, norm: str, neighbours: Neighbours, signed: bool = False
 ) -> Fraction:
@@ -284,36 +239,6 @@ def mu_to_epsilon(mu: ExactLike, delta: ExactLike) -> float:
     return bisect_floats(lambda epsilon: log_delta(value, epsilon) <= target, low, high)[1]
 
 
-def mu_to_pure(mu_squared: ExactLike) -> Fraction:
-    """The largest pure epsilon, rounded down, that is mu-Gaussian-private for this mu squared.
-
-    >>> round(float(mu_to_pure(pure_to_mu(Fraction(1)) ** 2)), 9)
-    1.0
-    """
-    limit = parse_exact(mu_squared, name="mu_squared")
-    # The inverse of pure_to_mu, erf(t) = tanh(epsilon / 2); near 1 only erfc still has digits.
-    t = math.sqrt(max(0.0, float(limit)) / 8)
-    if t < 1:
-        guess = 2 * math.atanh(math.erf(t))
-    elif t < 26:
-        guess = math.log(2 - math.erfc(t)) - math.log(math.erfc(t))
-    else:
-        guess = t * t
-    return largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
-
-
-def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
-    """The largest mu, a hair less, whose delta at `epsilon` is at most `delta`.
-
-    >>> mu_to_epsilon(max_mu(1, 1e-6), 1e-6) <= 1
-    True
-    """
-    low = largest_mu(epsilon, delta)
-    if low < 1e-12:
-        raise RecipeError("epsilon and delta are too small for Gaussian noise to be calibrated")
-    return low * (1 - 1e-12)
-
-
 def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     """The largest float found whose delta at `epsilon`, rounded up, is at most `delta`; may be zero.
 
@@ -344,31 +269,9 @@ def rho_to_epsilon(rho: ExactLike, delta: ExactLike) -> float:
     # At the root one of the two terms is at least half of the logarithm, and neither exceeds it.
     low = min(math.sqrt(log / 2 / rate), math.expm1(min(log / 2, 700)))
     high = min(math.sqrt(log / rate), math.expm1(min(log, 700)))
-    x = _rising_root(lambda x: rate * x * x + math.log1p(x) - log, low, high)
+    x = rising_root(lambda x: rate * x * x + math.log1p(x) - log, low, high)
     epsilon = (1 + x) * rate + (log - x * math.log1p(1 / x) - math.log1p(x)) / x
-    return max(0.0, epsilon + _MARGIN * ((1 + x) * rate + log / x))
-
-
-def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
-    """The delta that rho-zCDP gives at `epsilon`, rounded up.
-
-    The best order solves (2x + 1) rho - ln(1 + 1/x) = epsilon.
-
-    >>> round(rho_to_delta(0.1, 2), 9)
-    4.325e-06
-    """
-    rate = float(parse_positive(rho, name="rho"))
-    target = float(parse_exact(epsilon, name="epsilon"))
-    if target < 0:
-        raise RecipeError("epsilon must not be negative")
-    x = _rising_root(
-        lambda x: (2 * x + 1) * rate - target - math.log1p(1 / x),
-        1e-18,
-        (target + 1) / rate + 10,
-    )
-    terms = (x * (1 + x) * rate, -x * target, -x * math.log1p(1 / x), -math.log1p(x))
-    log = sum(terms) + _MARGIN * (1 + sum(map(abs, terms)))
-    return math.nextafter(math.exp(min(0.0, log)), math.inf)
+    return max(0.0, epsilon + MARGIN * ((1 + x) * rate + log / x))
 
 
 def log_of(number: Fraction) -> float:
@@ -413,19 +316,9 @@ def open_delta(delta: ExactLike) -> Fraction:
     return value
 
 
-def _rising_root(function: Callable[[float], float], low: float, high: float) -> float:
+def rising_root(function: Callable[[float], float], low: float, high: float) -> float:
     """A point next to the root of a rising function; it halves the ratio, for roots of any size."""
     for _ in range(100):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (low, middle) if function(middle) > 0 else (middle, high)
     return high
-
-
-def largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
-    """`guess` rounded down to 15 places, and further down while the certain check refuses it."""
-    units = math.floor(Fraction(guess) * _FINE)
-    step = 1
-    # The guess is a float: only the exact conversion, asked again, says that the result is on the safe side.
-    while units > 0 and not fits(Fraction(units, _FINE)):
-        units, step = units - step, 2 * step
-    return Fraction(max(units, 0), _FINE)

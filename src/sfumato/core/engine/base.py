@@ -343,19 +343,6 @@ def sign_version(facts: str, *, secret: bytes) -> str:
     return hmac.new(secret, facts.encode(), hashlib.sha256).hexdigest()
 
 
-def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-    """Refuses columns whose description says how values are written: on a server, a view says it."""
-    for name in all_columns(marginals):
-        column = table.column(name)
-        written = column.format or column.decimal != "." or column.missing or column.calendar is not None
-        if written or column.missing_label is not None:
-            raise SchemaError(
-                f"table {table.name!r}: column {name!r} has format, decimal, missing, missing_label or a "
-                "range of days, weeks or months, which are read of files and by DP-SELECT; make a view on "
-                "the server that holds plain values"
-            )
-
-
 def check_part(table: Table, question: AnyQuestion) -> None:
     """Raises an error if `question` cannot be asked of the part of `table` that is to be asked.
 

@@ -86,14 +86,6 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
     return Fetched(columns, schema, read)
 
 
-def list_chain(table: Table) -> Iterator[Table]:
-    """A table, and those that its references lead to."""
-    yield table
-    while table.reference is not None:
-        table = table.reference.table
-        yield table
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Holders:
     """Who holds which key: for each of `keys`, `holders` from one of `starts` on are places in `people`."""

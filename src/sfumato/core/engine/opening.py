@@ -188,11 +188,6 @@ def count_lines(path: Path, delimiter: str, quoting: Quoting | None) -> tuple[in
     return lines if has_lines(path) else max(0, lines - 1), open_quotes
 
 
-def is_packed(path: Path) -> bool:
-    """Whether the file is packed, so that whether it is damaged shows when it is unpacked."""
-    return path.name.lower().endswith((".gz", ".zip", ".xlsx", ".parquet"))
-
-
 def check_whole(path: Path) -> None:
     """Raises an error if a packed file is damaged; nothing of what it holds is kept, or told.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.cost.curves import max_mu
+from sfumato.accounting import max_mu
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_delta, parse_exact
 from sfumato.recipes.grouping.association import (

@@ -7,8 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from sfumato.accounting import max_mu, mu_to_pure
 from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import SMOOTHING, max_mu, mu_to_pure
+from sfumato.core.cost.curves import SMOOTHING
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, round_up
 from sfumato.core.questions.counts import Marginal

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.cost.curves import calibrate_scale
+from sfumato.accounting import calibrate_scale
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_exact

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.accounting import max_mu, mu_to_pure
 from sfumato.core.cost.cost import Cost
-from sfumato.core.cost.curves import SMOOTHING, max_mu, mu_to_pure, sqrt_up
+from sfumato.core.cost.curves import SMOOTHING, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, round_up
 from sfumato.core.questions.choices import Chosen, NormChoice

@@ -26,7 +26,7 @@ from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.column import Column, refuse_unknown_keys
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.core.facts.table import Table
-from sfumato.core.files import inflate, read_regular
+from sfumato.core.files import read_regular
 from sfumato.inference.model import number_cells
 from sfumato.tables.read import parse_table
 
@@ -328,3 +328,16 @@ def _pack_identifiers(rows: pa.Table, table: Table, groups: Sequence[str], *, na
     pairs = np.stack([group[known], identifiers[known]])
     order = np.lexsort((pairs[1], pairs[0]))
     return pack_numbers(pairs[:, order], "<i4")
+
+
+def inflate(content: bytes, *, most: int) -> bytes:
+    """What zlib packed, refused beyond `most` bytes.
+
+    >>> inflate(zlib.compress(b"abc"), most=3)
+    b'abc'
+    """
+    packed = zlib.decompressobj()
+    inflated = packed.decompress(content, most + 1)
+    if len(inflated) > most or not packed.eof or packed.unused_data:
+        raise SourceError(f"it is cut short, or unpacks to more than {most:,} bytes")
+    return inflated

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.engine.arrays import hide_values, label_array, to_arrow
+from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_whole
 from sfumato.core.facts.column import Column
@@ -25,6 +25,7 @@ from sfumato.recipes.base import Options, column_labels, refuse_clash, released_
 from sfumato.recipes.shared.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.recipes.shared.repair import check_rules, settle_numbers
 from sfumato.recipes.shared.rules import active_rules
+from sfumato.tables.arrays import hide_values, label_array
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 _DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules

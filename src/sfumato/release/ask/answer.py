@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.engine.arrays import label_array
 from sfumato.core.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed, refuse
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
@@ -32,6 +31,7 @@ from sfumato.sql.check import refuse_deep
 from sfumato.sql.finish import Answer, sort_rows
 from sfumato.sql.plan import MISS, normal_width
 from sfumato.sql.statement import read_statement
+from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.engine.arrays import read_parquet, to_numpy
+from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import VerificationFailed
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.measurement import Request, request_grid
@@ -21,6 +21,7 @@ from sfumato.inference.evidence import Evidence, NoisyCounts
 from sfumato.recipes.base import MOST_ANSWERS
 from sfumato.recipes.shared.compression import Compression, take_contrasts
 from sfumato.recipes.shared.rules import find_zeros
+from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

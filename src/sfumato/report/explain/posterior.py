@@ -38,7 +38,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
-from sfumato.core.cost.curves import rho_to_delta
+from sfumato.accounting import rho_to_delta
 
 RARITIES = (Fraction(1, 20), Fraction(1, 1000), Fraction(1, 10**6))
 """How rare evidence is without the individual, where no output by itself is bounded."""
