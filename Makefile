@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo documents test test-rest test-all coverage mutants engines clients check reference site publish versions audit bench clean
+.PHONY: demo documents test test-rest test-all coverage mutants engines clients check reference site publish versions audit bench proofs clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -75,6 +75,10 @@ publish:
 versions:
 	.ci/versions
 
+# The proofs that a machine checks, in about a minute of processor time; skipped, with the reason, where there is no Coq.
+proofs:
+	$(PYTHON) proofs/check.py
+
 # The long settings; the fast ones are part of the tests.
 audit: .venv/ready
 	$(BIN)/python benchmarks/audit.py
@@ -98,7 +102,7 @@ bench: .venv/ready
 	touch .site/ready
 
 clean:
-	rm -rf .venv .venv-clients .site site dist .bench .coverage demo documents
+	rm -rf .venv .venv-clients .site site .proofs dist .bench .coverage demo documents
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
