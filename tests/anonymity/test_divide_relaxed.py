@@ -2,14 +2,12 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.divide import divide_relaxed
 from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.core.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(
@@ -39,7 +37,7 @@ def make(rows):
 @given(rows=ROWS, k=st.integers(1, 6))
 def test_every_class_has_k_rows_and_fewer_than_twice_as_many(rows, k):
     tuples, space = make(SEED + rows)
-    found = divide_relaxed(tuples, tuples.rows, space, k)
+    found = divide_relaxed(tuples, space, k)
     assert found.weights.min() > 0
     sizes = np.bincount(found.classes, found.weights, minlength=found.count)
     assert sizes.min() >= k
@@ -56,15 +54,7 @@ def test_the_column_is_halved_that_loses_least():
     # Halving words keeps each half at one word and code; halving numbers leaves both of both everywhere.
     rows = [(number, word, "10" if word == "a" else "20") for number in range(4) for word in "ab"]
     tuples, space = make(rows)
-    found = divide_relaxed(tuples, tuples.rows, space, 4)
+    found = divide_relaxed(tuples, space, 4)
     words = tuples.codes[found.tuple_of_entry, 1]
     assert found.count == 2
     assert all(len(set(words[found.classes == each].tolist())) == 1 for each in range(2))
-
-
-def test_a_register_is_refused():
-    tuples, space = make(SEED)
-    with pytest.raises(AnonymityError, match="register"):
-        divide_relaxed(tuples, tuples.rows + 1, space, 1)
-    with pytest.raises(AnonymityError, match="k is 3"):
-        divide_relaxed(tuples, tuples.rows, space, 3)

@@ -180,16 +180,17 @@ def _gather(
 
 
 def _take_labels(cells: Labels, classes: NDArray[np.int32]) -> pa.Array:
-    texts = list(cells.texts)
-    codes = cells.of_class[classes]
-    if texts and texts[-1] is None:
-        texts.pop()
-        indices = pa.array(codes, mask=codes == len(texts))
-    else:
-        indices = to_arrow(codes)
+    texts = [text for text in cells.texts if text is not None]
+    indices = _mask_missing(cells.of_class[classes], len(texts))
     if cells.values is not None:
         return cells.values.take(indices)
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _mask_missing(codes: NDArray[np.int32], missing: int) -> pa.Array:
+    """Returns the codes as an array in which that of a missing value is null."""
+    lacking = codes == missing
+    return pa.array(codes, mask=lacking) if lacking.any() else to_arrow(codes)
 
 
 def judge_table(table: TableLike, options: Options, *, register: pa.Table | None = None) -> Anonymity:
@@ -228,7 +229,7 @@ def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] 
     return path
 
 
-def write_judged(
+def _write_judged(
     table: pa.Table,
     path: Path,
     options: Options,
@@ -239,9 +240,8 @@ def write_judged(
 ) -> Anonymity:
     """Writes `table` to `path`, reads it again, and measures how anonymous it is.
 
-    The file must have what the `options` require, with the people of the `register` if k counts them. It is
-    written under another name first and gets its own after `before` was called with what was found, so that
-    a file that fails is never there; `force` replaces one that is. Raises VerificationFailed or ReleaseError.
+    It is written under another name first and gets its own after `before` was called with what was found, so
+    that a file that lacks what the `options` require is never there; `force` replaces one that is.
     """
     ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
     if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
@@ -291,7 +291,7 @@ def _write(table: pa.Table, path: Path, ending: str) -> None:
     with path.open("xb") as file:
         if ending == ".parquet":
             # Without the stored Arrow schema, numbered text is read as the text it is.
-            pq.write_table(compact_text(table), file, store_schema=False, compression="zstd")
+            pq.write_table(_compact_text(table), file, store_schema=False, compression="zstd")
         else:
             plain = decode_text(table)
             if ending == ".csv":
@@ -304,11 +304,10 @@ def _write(table: pa.Table, path: Path, ending: str) -> None:
             os.fsync(file.fileno())
 
 
-def compact_text(table: pa.Table) -> pa.Table:
+def _compact_text(table: pa.Table) -> pa.Table:
     """Returns the table with numbered text that knows only the texts of its rows, in their order.
 
-    A file keeps the list of texts as it is given: it would disclose the text of a record that was left out,
-    and the order in which they came.
+    A file keeps the list of texts as it is given: it would disclose the text of a record that was left out.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -317,10 +316,9 @@ def compact_text(table: pa.Table) -> pa.Table:
         if is_text(kind):
             codes, values = encode_values(name, column)
             known = [value for value in values if value is not None]
-            indices = (
-                pa.array(codes, mask=codes == len(known)) if len(known) < len(values) else to_arrow(codes)
+            columns[name] = pa.DictionaryArray.from_arrays(
+                _mask_missing(codes, len(known)), pa.array(known, pa.string())
             )
-            columns[name] = pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
         elif pa.types.is_dictionary(column.type):
             columns[name] = column.cast(kind)
     return pa.table(columns)
@@ -443,7 +441,7 @@ def release_table(
         measured = judge_table(made.table, options, register=people)
         finish(measured)
     else:
-        measured = write_judged(made.table, path, options, register=people, force=force, before=finish)
+        measured = _write_judged(made.table, path, options, register=people, force=force, before=finish)
     return Released(options, table, made, measured, fewest, notes)
 
 

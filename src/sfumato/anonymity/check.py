@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -51,13 +51,13 @@ class Diversity:
     """
 
     column: str
-    values: int
-    l: int  # noqa: E741 - the field's word
-    entropy_l: float
-    t: float
+    values: int = 0
+    l: int = 0  # noqa: E741 - the field's word
+    entropy_l: float = 0.0
+    t: float = 0.0
     distance: Distance
-    delta_disclosure: float
-    dominance: tuple[float, ...] = field(repr=False)
+    delta_disclosure: float = 0.0
+    dominance: tuple[float, ...] = field(default=(), repr=False)
 
     def is_recursive(self, c: float, l: int) -> bool:  # noqa: E741 - the field's word
         """Returns whether in all classes the most frequent value is rarer than `c` times the l-th on."""
@@ -65,19 +65,16 @@ class Diversity:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the measures for JSON, in which an infinite one is None."""
-        finite = math.isfinite(self.delta_disclosure)
-        return {
-            "column": self.column,
-            "values": self.values,
-            "l": self.l,
-            "entropy_l": self.entropy_l,
-            "t": self.t,
-            "distance": self.distance,
-            "delta_disclosure": self.delta_disclosure if finite else None,
-        }
+        record = asdict(self)
+        del record["dominance"]
+        return record | {"delta_disclosure": _finite(self.delta_disclosure)}
 
 
-def measure_spread(
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _measure_spread(
     column: str,
     classes: NDArray[np.int64],
     codes: NDArray[np.int64],
@@ -85,27 +82,10 @@ def measure_spread(
     *,
     distance: Distance = "equal",
 ) -> Diversity:
-    """Returns the measures of the sensitive `column`, from tallied rows.
-
-    By row, `classes` are the equivalence classes, `codes` the values as 0, 1, ... in their order, and
-    `counts` the numbers of records; `distance` is that of t.
-
-    >>> found = measure_spread("ill", np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1, 1, 2]))
-    >>> found.l, found.t, found.delta_disclosure
-    (1, 0.25, inf)
-    """
+    """Returns the measures of a sensitive column from tallied rows: their classes, ordered codes, records."""
     values = int(codes.max(initial=-1)) + 1
     if not values:
-        return Diversity(
-            column=column,
-            values=0,
-            l=0,
-            entropy_l=0.0,
-            t=0.0,
-            distance=distance,
-            delta_disclosure=0.0,
-            dominance=(),
-        )
+        return Diversity(column=column, distance=distance)
     # Different rows may share class and value: they differ in other columns.
     keys, place = np.unique(classes * values + codes, return_inverse=True)
     found = np.bincount(place.reshape(-1), counts).astype(np.int64)
@@ -235,7 +215,6 @@ class Anonymity:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the measures for JSON, in which an infinite one is None; it has no value of a record."""
-        delta = self.delta_disclosure
         return {
             "model": NOT_DP,
             "quasi_identifiers": list(self.quasi_identifiers),
@@ -247,7 +226,7 @@ class Anonymity:
             "l": self.l,
             "entropy_l": self.entropy_l,
             "t": self.t,
-            "delta_disclosure": delta if delta is not None and math.isfinite(delta) else None,
+            "delta_disclosure": _finite(self.delta_disclosure),
             "by_column": [each.to_record() for each in self.by_column.values()],
         }
 
@@ -316,7 +295,7 @@ def measure_anonymity(
         codes = tally.codes[place]
         if distances[name] == "ordered":
             codes = _put_in_order(name, tally.values[place], (order or {}).get(name))[codes]
-        spreads[name] = measure_spread(name, classes, codes, tally.counts, distance=distances[name])
+        spreads[name] = _measure_spread(name, classes, codes, tally.counts, distance=distances[name])
     return Anonymity(
         quasi_identifiers=tuple(quasi_identifiers),
         records=tally.records,
@@ -344,15 +323,13 @@ def _choose_distances(
         raise AnonymityError(
             f"a distance is given for column {unknown[0]!r}, which is not sensitive; name it so"
         )
-    check_distances(chosen.values())
+    _check_distances(chosen.values())
     return {name: chosen.get(name, "equal") for name in columns}
 
 
-def check_distances(distances: Iterable[str]) -> None:
-    """Raises an error if one of these is no distance of t."""
-    _require(
-        all(each in get_args(Distance) for each in distances), "the distance of t is 'equal' or 'ordered'"
-    )
+def _check_distances(distances: Iterable[str]) -> None:
+    known = all(each in get_args(Distance) for each in distances)
+    _require(known, "the distance of t is 'equal' or 'ordered'")
 
 
 def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> NDArray[np.int64]:
@@ -410,7 +387,7 @@ class Requirements:
         _require(self.entropy_l is None or 1 <= self.entropy_l < math.inf, "entropy l must be at least 1")
         _require(self.t is None or 0 <= self.t <= 1, "t must be from 0 to 1")
         _require(self.delta is None or 0 < self.delta < math.inf, "delta must be above 0")
-        check_distances([self.distance] if isinstance(self.distance, str) else self.distance.values())
+        _check_distances([self.distance] if isinstance(self.distance, str) else self.distance.values())
         if self.recursive is not None:
             c, number = self.recursive
             _require(0 < c <= _LARGEST_C, "c of recursive diversity must be above 0 and at most 1000")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,6 @@ from sfumato.anonymity.models import (
     Models,
     RecursiveL,
     Sensitive,
-    check_people,
     count_values,
     make_tallies,
 )
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
     from sfumato.anonymity.options import Options
 
 
-MOST_NODES = 2**16
-"""A lattice of more nodes than this is not walked; classes are grown instead."""
-
+_MOST_NODES = 2**16  # a lattice of more is not walked; classes are grown instead
 _SMALLEST_BLOCK = 100  # people of a block in which classes are grown, or 5k: the cost is quadratic in it
 _SMALLEST_CLUSTERED = 200  # the same for microaggregation, or 10k
 _ONE_PIECE, _PIECES = 2**15, 16  # so many tuples are cut into pieces, to be worked on by several threads
@@ -52,21 +49,18 @@ _FOLDED = 2**15  # columns are folded into one while it has at most so many code
 _REPORTED = 1000  # classes between two reports of progress
 
 
-def find_classes(
+def _find_classes(
     tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, progress: Callable[[str], None]
 ) -> Partition:
-    """Local recoding: classes of `tuples` with at least `k` of the `people`, with little loss in `space`.
+    """Local recoding: classes of at least `k` of the `people`, with little loss in `space`.
 
     Where every column has a hierarchy, records that share cheap nodes become classes, cheapest first.
     Elsewhere the tuples are cut into blocks by the cuts with the lowest loss, and in every block classes
     are grown one tuple at a time.
-
-    Every class has k people, because a class ends with the tuple that brings it to k, and who is left
-    joins one that has. `progress` is called with a few words.
     """
     nodes = math.prod(int(count) for count in space.levels)
     # A node is looked up by one number of 64 bits, made of the nodes of all columns.
-    fits = nodes <= MOST_NODES and math.prod(int(size) for size in space.sizes) <= 2**63
+    fits = nodes <= _MOST_NODES and math.prod(int(size) for size in space.sizes) <= 2**63
     if (space.levels > 0).all() and fits:
         progress(f"looking for classes at {nodes:,} nodes of the hierarchies")
         return _peel(tuples, people, space, k)
@@ -103,13 +97,10 @@ def _grow(
     return classes, int(count)
 
 
-def cut_classes(
+def _cut_classes(
     tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, lowest: bool
 ) -> Partition:
-    """Returns classes of `tuples` with at least `k` of the `people`, by cuts alone.
-
-    The cuts are those that lose least in `space` (`lowest`), or Mondrian's near the median.
-    """
+    """Returns the parts left by the cuts that lose least (`lowest`), or by Mondrian's at the median."""
     order, starts = _cut(tuples.codes, people, tuples.rows, space, k, lowest=lowest)
     classes = np.empty(tuples.size, np.int32)
     classes[order] = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
@@ -138,33 +129,23 @@ def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Pa
 
     nodes, lows, highs = _plan_visits(tuples, space)
     groups = _group_columns(space)
-    folds = [_fold(tuples, space, group) for group in groups]
-    stride = 1
-    keys, levels = [], []
-    for group, fold in zip(groups, folds, strict=True):
-        keys.append(fold.keys.ravel() * np.uint64(stride))
-        levels.append(np.ravel_multi_index(nodes[:, group].T, [int(space.levels[each]) for each in group]))
-        stride *= fold.size
+    codes, keys, losses = zip(*(_fold(tuples, space, group) for group in groups), strict=True)
+    sizes = [each.shape[1] for each in keys]
+    strides = itertools.accumulate(sizes, operator.mul, initial=1)
+    levels = [
+        np.ravel_multi_index(nodes[:, group].T, [int(space.levels[each]) for each in group])
+        for group in groups
+    ]
     folded = Folds(
-        codes=np.stack([fold.codes for fold in folds], axis=1),
-        keys=np.concatenate(keys),
-        losses=np.concatenate([fold.losses.ravel() for fold in folds]),
-        starts=np.cumsum([0, *(fold.losses.size for fold in folds[:-1])], dtype=np.int64),
-        sizes=np.array([fold.size for fold in folds], np.int64),
+        codes=np.stack(codes, axis=1),
+        keys=np.concatenate([each.ravel() * np.uint64(by) for each, by in zip(keys, strides, strict=False)]),
+        losses=np.concatenate([each.ravel() for each in losses]),
+        starts=np.cumsum([0, *(each.size for each in losses[:-1])], dtype=np.int64),
+        sizes=np.array(sizes, np.int64),
     )
     classes, count = peel_classes(folded, people, Visits(np.stack(levels, axis=1), lows, highs), k)
     join_rest(tuples.codes, tuples.rows, classes, count, space)
     return _whole(tuples, classes, count)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Fold:
-    """Several columns as one, so that fewer have to be looked up: its codes, keys and losses by level."""
-
-    size: int
-    codes: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    losses: NDArray[np.int64]
 
 
 def _group_columns(space: Space) -> list[list[int]]:
@@ -184,7 +165,10 @@ def _group_columns(space: Space) -> list[list[int]]:
     return groups
 
 
-def _fold(tuples: Tuples, space: Space, group: list[int]) -> _Fold:
+def _fold(
+    tuples: Tuples, space: Space, group: list[int]
+) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]:
+    """Returns several columns as one, so that fewer are looked up: codes, and by level keys and losses."""
     codes = np.zeros(tuples.size, np.int64)
     keys = np.zeros((1, 1), np.uint64)
     losses = np.zeros((1, 1), np.int64)
@@ -199,7 +183,7 @@ def _fold(tuples: Tuples, space: Space, group: list[int]) -> _Fold:
         keys = wide.reshape(keys.shape[0] * levels, -1)
         summed = losses[:, None, :, None] + np.rint(lost * _UNIT).astype(np.int64)[None, :, None, :]
         losses = summed.reshape(keys.shape)
-    return _Fold(keys.shape[1], codes.astype(np.int32), keys, losses)
+    return codes.astype(np.int32), keys, losses
 
 
 def _plan_visits(
@@ -249,28 +233,15 @@ def cut_with_models(
     models: Models,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Partition:
-    """Returns classes of `tuples` with at least `k` of the `people` that satisfy all `models`.
+    """Returns classes of at least `k` of the `people` that satisfy all `models`, by the cuts that lose least.
 
-    They come from the cuts that lose least in `space`; `progress` gets the number of classes. A part's cuts
-    are tried in the order of their loss, all of them if need be; of equal losses the first column's and
-    lowest code's is first. A part without a cut that fits is a class. The whole table satisfies the models,
-    or they could not have been made, so every part does.
-
-    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
-    >>> import pyarrow as pa
-    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 31, 60, 61]]))
-    >>> tuples = collapse_rows([age.codes], [age.size])
-    >>> jobs = count_values("job", tuples.tuple_of_row, np.array([0, 0, 0, 1], np.int32), tuples=4)
-    >>> space = build_space([age])
-    >>> cut_with_models(tuples, tuples.rows, space, 2, Models((), ())).classes.tolist()
-    [0, 0, 1, 1]
-    >>> cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("job", 2),), (jobs,))).count
-    1
+    A part's cuts are tried in the order of their loss, all of them if need be; of equal losses the first
+    column's and lowest code's is first. A part without a cut that fits is a class. The whole table satisfies
+    the models, or they could not have been made, so every part does.
     """
     from sfumato.anonymity.kernels.models import find_fitting
     from sfumato.anonymity.kernels.mondrian import cut_part, make_cuts, make_scratch, score_cuts
 
-    check_people(people, k)
     codes, rows = tuples.codes, tuples.rows
     order = np.arange(tuples.size)
     spare = np.empty(tuples.size, np.int64)
@@ -298,29 +269,14 @@ def cut_with_models(
     return _whole(tuples, classes, count)
 
 
-def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
+def divide_relaxed(tuples: Tuples, space: Space, k: int) -> Partition:
     """Makes classes of k to 2k - 1 rows; a tuple of equal records may be in several.
 
     Of all columns, the one is halved whose halves lose least. Records that are all equal are not parted
-    from each other: such a class may be larger. People are counted by rows here, since a person in a
-    register cannot be in two classes.
-
-    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
-    >>> import pyarrow as pa
-    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 60, 60, 61]]))
-    >>> tuples = collapse_rows([age.codes], [age.size])
-    >>> halves = divide_relaxed(tuples, tuples.rows, build_space([age]), 2)
-    >>> halves.tuple_of_entry.tolist(), halves.weights.tolist(), halves.classes.tolist()
-    ([0, 1, 1, 2], [1, 1, 1, 1], [0, 0, 1, 1])
+    from each other: such a class may be larger.
     """
     from sfumato.anonymity.kernels.mondrian import halve_parts
 
-    if not np.array_equal(people, tuples.rows):
-        raise AnonymityError(
-            "the relaxed method divides the rows of equal records, so it cannot count people of a register; "
-            "choose another method"
-        )
-    check_people(people, k)
     # Every cut parts at most one entry, and there are fewer cuts than classes of k.
     most = tuples.size + int(tuples.rows.sum()) // k + 1
     numbers, weights, classes, count = halve_parts(tuples.codes, tuples.rows, space, k, most)
@@ -333,18 +289,9 @@ def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: i
     Numbers are as far apart as their share of the column's range, other values 0 or 1; so is a missing
     number from any other. The table is first cut into blocks of at least 10k people, so that the cost
     grows with the table and not with its square.
-
-    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
-    >>> import pyarrow as pa
-    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 33, 60, 61]]))
-    >>> tuples = collapse_rows([age.codes], [age.size])
-    >>> near = microaggregate(tuples, tuples.rows, build_space([age]), 2)
-    >>> near.classes.tolist()
-    [0, 0, 1, 1]
     """
     from sfumato.anonymity.kernels.grow import gather_classes
 
-    check_people(people, k)
     order, starts = _cut(
         tuples.codes, people, tuples.rows, space, max(10 * k, _SMALLEST_CLUSTERED), lowest=True
     )
@@ -369,7 +316,7 @@ def divide_tuples(
     each; `space` says what codes mean. `progress` is called with a few words now and then.
     """
     if options.method == "relaxed":
-        return divide_relaxed(tuples, people, space, options.k)
+        return divide_relaxed(tuples, space, options.k)
     if options.method == "microaggregate":
         return microaggregate(tuples, people, space, options.k)
     models = _build_models(options, table, tuples)
@@ -381,8 +328,8 @@ def divide_tuples(
     if models:
         return cut_with_models(tuples, people, space, options.k, models, progress)
     if options.method == "local":
-        return find_classes(tuples, people, space, k=options.k, progress=progress)
-    return cut_classes(tuples, people, space, k=options.k, lowest=options.method == "cuts")
+        return _find_classes(tuples, people, space, k=options.k, progress=progress)
+    return _cut_classes(tuples, people, space, k=options.k, lowest=options.method == "cuts")
 
 
 def _build_models(options: Options, table: pa.Table, tuples: Tuples) -> Models:

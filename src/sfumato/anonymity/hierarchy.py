@@ -108,39 +108,25 @@ def write_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (float, Decimal)) and math.isfinite(value):
-        return trim_zeros(format(Decimal(float.__repr__(value)) if isinstance(value, float) else value, "f"))
+        return _trim_zeros(format(Decimal(float.__repr__(value)) if isinstance(value, float) else value, "f"))
     return str(value)
 
 
-def trim_zeros(text: str) -> str:
-    """Returns the text without zeros that say nothing, if it is a decimal number.
-
-    >>> trim_zeros("2.50"), trim_zeros("180.0"), trim_zeros("-0.0"), trim_zeros("100"), trim_zeros("a.0")
-    ('2.5', '180', '0', '100', 'a.0')
-    """
+def _trim_zeros(text: str) -> str:
+    """Returns the text without zeros that say nothing, if it is a decimal number."""
     plain = text.rstrip("0").rstrip(".") if _DECIMAL.fullmatch(text) else text
     return "0" if plain == "-0" else plain
 
 
-def as_tuple(given: object) -> tuple[object, ...]:
-    """Returns the members of a list, or what was given as the only one.
-
-    >>> as_tuple([3, 2]), as_tuple(3), as_tuple("year")
-    ((3, 2), (3,), ('year',))
-    """
+def _as_tuple(given: object) -> tuple[object, ...]:
+    """Returns the members of a list, or what was given as the only one."""
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
         return tuple(given)
     return (given,)
 
 
-def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> None:
-    """Raises an error, unless `count` is 0: so many of the `total` values of `column` are `what`; `remedy`.
-
-    >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
-    Traceback (most recent call last):
-        ...
-    sfumato.core.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
-    """
+def _refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> None:
+    """Raises an error, unless `count` is 0, that so many of `total` values are `what`, with a `remedy`."""
     if count:
         verb = "is" if count == 1 else "are"
         raise AnonymityError(
@@ -185,10 +171,10 @@ class Intervals:
     _widths: tuple[_Exact, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        edges, widths = as_tuple(self.edges), as_tuple(self.widths)
+        edges, widths = _as_tuple(self.edges), _as_tuple(self.widths)
         levels: tuple[tuple[object, ...], ...] = (edges,) if edges else ()
         if edges and isinstance(edges[0], Iterable):
-            edges = levels = tuple(as_tuple(level) for level in edges)
+            edges = levels = tuple(_as_tuple(level) for level in edges)
         if bool(levels) == bool(widths):
             raise AnonymityError("intervals: give either edges or widths")
         if self.style not in get_args(Style):
@@ -209,7 +195,7 @@ class Intervals:
         if self.style == "whole":
             broken = sum(not isinstance(number, int) for number in numbers)
             remedy = "use style 'shared'"
-            refuse(broken, len(values), column=column, what="not a whole number", remedy=remedy)
+            _refuse(broken, len(values), column=column, what="not a whole number", remedy=remedy)
         if self._edges:
             self._refuse_outside(numbers, column)
             levels = [self._label_between(numbers, edges) for edges in self._edges]
@@ -266,10 +252,10 @@ class Intervals:
         if first > 0:
             remedy += f", or set open_below to write 0-{_plain(first)}"
         what = f"below the first edge {_plain(first)}"
-        refuse(below, len(numbers), column=column, what=what, remedy=remedy)
+        _refuse(below, len(numbers), column=column, what=what, remedy=remedy)
         above = 0 if self.open_above else sum(number > _as_kind(last, number) for number in numbers)
         remedy = f"name a higher edge, or set open_above to write {_plain(last)}+"
-        refuse(above, len(numbers), column=column, what=f"above the last edge {_plain(last)}", remedy=remedy)
+        _refuse(above, len(numbers), column=column, what=f"above the last edge {_plain(last)}", remedy=remedy)
 
     def _label_between(self, numbers: Sequence[_Value], edges: tuple[_Exact, ...]) -> list[str]:
         last = len(edges) - 2
@@ -320,7 +306,7 @@ class Dates:
     levels: Sequence[Span] = ("month", "year", "decade")
 
     def __post_init__(self) -> None:
-        levels, known = as_tuple(self.levels), list[object](_MONTHS)
+        levels, known = _as_tuple(self.levels), list[object](_MONTHS)
         order = [known.index(level) if level in known else -1 for level in levels]
         if not order or -1 in order or any(finer >= coarser for finer, coarser in pairwise(order)):
             raise AnonymityError(f"dates: levels must be some of {', '.join(_MONTHS)}, in this order")
@@ -334,7 +320,7 @@ class Dates:
         remedy = "read the column as dates" + (
             ", or use Prefixes(keep=(7, 4)) for 1950-01*, 1950*" if texts else ""
         )
-        refuse(len(values) - len(days), len(values), column=column, what=what, remedy=remedy)
+        _refuse(len(values) - len(days), len(values), column=column, what=what, remedy=remedy)
         timed = any(isinstance(day, datetime.datetime) for day in days)
         levels = [_label_spans(days, _MONTHS[level], timed=timed) for level in self.levels]
         return check_nested([*levels, [TOP] * len(values)], column=column)
@@ -441,7 +427,7 @@ def _read_numbers(values: Sequence[object], column: str) -> list[_Value]:
         if texts
         else "intervals are for numbers; use Dates for dates, and make what is not a number missing"
     )
-    refuse(len(values) - len(numbers), len(values), column=column, what=what, remedy=remedy)
+    _refuse(len(values) - len(numbers), len(values), column=column, what=what, remedy=remedy)
     return numbers
 
 
@@ -486,7 +472,7 @@ class Prefixes:
     pad: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        given = as_tuple(self.keep)
+        given = _as_tuple(self.keep)
         keep = tuple(
             each for each in given if isinstance(each, int) and not isinstance(each, bool) and each > 0
         )
@@ -502,7 +488,7 @@ class Prefixes:
         barred = sum("|" in text for text in texts)
         what = "text with '|', which means 'or' in a label"
         remedy = "replace it in the source, or list the values with Listed"
-        refuse(barred, len(values), column=column, what=what, remedy=remedy)
+        _refuse(barred, len(values), column=column, what=what, remedy=remedy)
         keep = (self.keep,) if isinstance(self.keep, int) else self.keep
         levels = [[self._shorten(text, length) for text in texts] for length in keep]
         return check_nested([*levels, [TOP] * len(values)], column=column)
@@ -535,7 +521,7 @@ class Groups:
     _labels: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = as_tuple(self.levels)
+        given = _as_tuple(self.levels)
         levels = [level for level in given if isinstance(level, Mapping) and level]
         if not levels or len(levels) != len(given):
             raise AnonymityError(
@@ -578,7 +564,7 @@ class Listed:
     _labels: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        rows = [tuple(write_value(cell) for cell in as_tuple(row)) for row in self.rows]
+        rows = [tuple(write_value(cell) for cell in _as_tuple(row)) for row in self.rows]
         if not rows or len(rows[0]) < 2:
             raise AnonymityError("listed: give rows of a value and at least one label")
         labels: dict[str, tuple[str, ...]] = {}
@@ -618,7 +604,7 @@ def _look_up(
     if not all(isinstance(value, str) for value in values):
         labels = _index_numbers(labels, column)
     unknown = sum(text not in labels for text in texts)
-    refuse(unknown, len(values), column=column, what="unknown to the hierarchy", remedy=remedy)
+    _refuse(unknown, len(values), column=column, what="unknown to the hierarchy", remedy=remedy)
     # The depth is that of the whole list, also for a column without values.
     depth = len(next(iter(labels.values())))
     levels = [[labels[text][place] for text in texts] for place in range(depth)]
@@ -631,7 +617,7 @@ def _index_numbers(labels: Mapping[str, tuple[str, ...]], column: str) -> dict[s
     """Gives the labels by number, so that a listed 1.0 is 1; codes of text such as 250.10 are not numbers."""
     plain: dict[str, tuple[str, ...]] = {}
     for text, row in labels.items():
-        if plain.setdefault(trim_zeros(text), row) != row:
+        if plain.setdefault(_trim_zeros(text), row) != row:
             raise AnonymityError(
                 f"column {column!r}: the hierarchy is ambiguous: one number is listed twice, as 1 and 1.0"
             )

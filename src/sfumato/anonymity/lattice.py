@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import Partition, Quasi, Tuples, number_rows
-from sfumato.anonymity.models import Models, Values, check_people
-from sfumato.core.errors import AnonymityError
+from sfumato.anonymity.models import Models, Values
 
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
 
@@ -38,30 +37,11 @@ def find_optimum(
 ) -> Partition:
     """Returns the levels of `columns` with the lowest loss, and their classes; of equal losses finer levels.
 
-    `tuples` are the rows in codes of the columns, with the `people` of each; a class has `k` of them and
-    satisfies the `models`. `units` say how much the loss of each column counts, 1 by default. Rows in classes
-    that violate k or a model are suppressed and lose every cell; they are at most the share `max_suppressed`
-    of all rows. What t-closeness and delta-disclosure compare with is the whole table, and if rows are
-    suppressed, what is left of it too: both must hold.
-
-    >>> from sfumato.anonymity.encode import collapse_rows
-    >>> from sfumato.anonymity.encode import encode_quasi_identifier
-    >>> from sfumato.anonymity.hierarchy import Prefixes
-    >>> from sfumato.anonymity.models import Models
-    >>> import pyarrow as pa
-    >>> codes = pa.chunked_array([["11", "12", "21", "22", "22"]])
-    >>> code = encode_quasi_identifier("code", codes, hierarchy=Prefixes(keep=[1]))
-    >>> tuples = collapse_rows([code.codes], [code.size])
-    >>> best = find_optimum(tuples, tuples.rows, [code], 2, Models((), ()), 0.0)
-    >>> best.levels, best.classes.tolist()
-    ((1,), [0, 0, 1, 1])
+    A class has `k` of the `people` and satisfies the `models`. `units` say how much the loss of each column
+    counts, 1 by default. Rows in classes that violate k or a model are suppressed and lose every cell; they
+    are at most the share `max_suppressed` of all rows. What t-closeness and delta-disclosure compare with is
+    the whole table, and if rows are suppressed, what is left of it too: both must hold.
     """
-    for column in columns:
-        if column.kind != "tree":
-            raise AnonymityError(
-                f"column {column.name!r} has no hierarchy; the lattice needs one for every column"
-            )
-    check_people(people, k)
     limit = int(Fraction(str(max_suppressed)) * int(tuples.rows.sum()))
     weights = np.ones(len(columns)) if units is None else np.asarray(units, np.float64)
     search = _Search(tuples, people, columns, k, models, limit, weights)

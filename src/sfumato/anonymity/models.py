@@ -223,24 +223,6 @@ def make_tallies(arrays: ModelArrays) -> Tallies:
     return Tallies(np.zeros((2, most), arrays.totals.dtype), np.zeros((2, most), np.int64))
 
 
-def check_people(people: NDArray[np.int64], k: int) -> None:
-    """Raises an error if all people together are fewer than k.
-
-    >>> check_people(np.array([2, 1]), 3)
-    >>> check_people(np.array([2, 1]), 4)
-    Traceback (most recent call last):
-        ...
-    sfumato.core.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
-    """
-    if k < 1:
-        raise AnonymityError("k must be at least 1")
-    everybody = int(people.sum())
-    if everybody < k:
-        raise AnonymityError(
-            f"k is {k}, but only {everybody} people are counted in the whole table; ask for less"
-        )
-
-
 def _find_satisfied(class_of: NDArray[np.int32], count: int, arrays: ModelArrays) -> NDArray[np.bool_]:
     from sfumato.anonymity.kernels.models import find_satisfied
 

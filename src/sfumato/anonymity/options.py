@@ -16,6 +16,20 @@ from sfumato.core.errors import AnonymityError
 Method = Literal["local", "cuts", "strict", "relaxed", "lattice", "microaggregate"]
 METHODS: tuple[str, ...] = get_args(Method)
 
+_RECORDED = (
+    *("quasi_identifiers", "sensitive", "keep", "individual", "method", "hierarchies", "k", "k_map", "l"),
+    *(
+        "entropy_l",
+        "recursive",
+        "t",
+        "distance",
+        "delta",
+        "weights",
+        "max_suppressed",
+        "max_suppressed_cells",
+    ),
+)
+
 _PLAIN = ("relaxed", "microaggregate", "strict")
 """Methods that know k only."""
 
@@ -83,26 +97,14 @@ class Options(Requirements):
 
     def to_record(self) -> dict[str, Any]:
         """Returns the options for JSON, hierarchies by the names of their columns."""
-        recursive = None if self.recursive is None else {"c": self.recursive[0], "l": self.recursive[1]}
-        return {
-            "quasi_identifiers": list(self.quasi_identifiers),
-            "sensitive": list(self.sensitive),
-            "keep": list(self.keep),
-            "individual": self.individual,
-            "method": self.method,
-            "hierarchies": list(self.hierarchies),
-            "k": self.k,
-            "k_map": self.k_map,
-            "l": self.l,
-            "entropy_l": self.entropy_l,
-            "recursive": recursive,
-            "t": self.t,
-            "distance": dict(self.distance) if isinstance(self.distance, Mapping) else self.distance,
-            "delta": self.delta,
-            "weights": dict(self.weights),
-            "max_suppressed": self.max_suppressed,
-            "max_suppressed_cells": self.max_suppressed_cells,
-        }
+        record = {name: getattr(self, name) for name in _RECORDED}
+        for name in ("quasi_identifiers", "sensitive", "keep", "hierarchies"):
+            record[name] = list(record[name])
+        if self.recursive is not None:
+            record["recursive"] = dict(zip(("c", "l"), self.recursive, strict=True))
+        if isinstance(self.distance, Mapping):
+            record["distance"] = dict(self.distance)
+        return record | {"weights": dict(self.weights)}
 
     def _check_columns(self) -> None:
         if not self.quasi_identifiers:

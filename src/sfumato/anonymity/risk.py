@@ -150,16 +150,12 @@ def measure_risk(
         marketer=journalist.average,
         unique=int((sizes == 1).sum()) / max(1, tally.records),
         unmatched=None if register is None else unmatched,
-        sizes=count_sizes(sizes),
+        sizes=_count_sizes(sizes),
     )
 
 
-def count_sizes(sizes: NDArray[np.int64]) -> tuple[SizeBin, ...]:
-    """Returns the classes of these sizes in bins: 1, 2, 3-4, 5-9, and on to 1000+.
-
-    >>> [each.records for each in count_sizes(np.array([1, 1, 4, 2000]))]
-    [2, 0, 4, 0, 0, 0, 0, 0, 2000]
-    """
+def _count_sizes(sizes: NDArray[np.int64]) -> tuple[SizeBin, ...]:
+    """Returns the classes of these sizes in bins: 1, 2, 3-4, 5-9, and on to 1000+."""
     places = np.searchsorted(_EDGES, sizes, side="right") - 1
     classes = np.bincount(places, minlength=len(_EDGES)).tolist()
     records = np.bincount(places, sizes, minlength=len(_EDGES)).tolist()
@@ -199,8 +195,7 @@ def find_identifying_subsets(
 ) -> tuple[Subset, ...]:
     """Returns all subsets of up to `largest` columns, those that identify most records first.
 
-    They are sorted by the share of unique records, then by that of records in classes below `limit`, then
-    the fewer columns first. Records are counted once: after that only different rows cost anything.
+    Then come those with most records in classes below `limit`, then those of fewer columns.
 
     >>> rows = {"age": [61, 61, 33], "sex": ["f", "m", "m"], "town": ["x", "x", "x"]}
     >>> found = find_identifying_subsets(rows, quasi_identifiers=["age", "sex", "town"], largest=2)

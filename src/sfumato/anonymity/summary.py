@@ -77,13 +77,11 @@ def measure_accuracy(
     """Measures how well `features` predict `target` `before` and `after` generalization.
 
     A naive Bayes classifier over categories, add-one smoothed, is trained and tested on the same kind of
-    table by cross-validation: every label, generalized or not, is a category. The split is fixed and
-    public. It depends on which rows there are, not on their order, and each value of the target is spread
-    evenly over the `folds`, 2 or more.
+    table by cross-validation: every label, generalized or not, is a category. The split is fixed and public:
+    it depends on which rows there are, and each value of the target is spread evenly over the `folds`.
 
     >>> before = {"age": [61, 62, 63, 33, 34, 35] * 5, "ill": (["gout"] * 3 + ["flu"] * 3) * 5}
-    >>> after = {**before, "age": ["*"] * 30}
-    >>> found = measure_accuracy(before, after, features=["age"], target="ill")
+    >>> found = measure_accuracy(before, {**before, "age": ["*"] * 30}, features=["age"], target="ill")
     >>> found.before, found.after, found.baseline_after
     (1.0, 0.5, 0.5)
     """
