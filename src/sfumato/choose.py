@@ -100,6 +100,17 @@ class Terms:
     neighbours: Neighbours = "add-remove"
     unit: str = "row"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.monotone, bool):
+            raise RecipeError("monotone must be True or False")
+        if self.monotone and self.neighbours == "replace":
+            raise RecipeError(
+                "monotone scores with neighbours = 'replace': who is replaced is removed and added, which "
+                "moves scores both ways; leave monotone out"
+            )
+        for name in ("epsilon", "sensitivity"):
+            object.__setattr__(self, name, parse_positive(getattr(self, name), name=name))
+
     @property
     def rate(self) -> Fraction:
         """How much, in nats per unit of score, a better score may weigh at this epsilon.
@@ -283,39 +294,7 @@ def quantile(
     return Pick(candidate=listed[pick.index], index=pick.index, cost=pick.cost, entry=pick.entry)
 
 
-def make_terms(
-    *,
-    epsilon: ExactLike,
-    sensitivity: ExactLike,
-    monotone: bool = False,
-    neighbours: Neighbours = "add-remove",
-    unit: str = "row",
-) -> Terms:
-    """Returns the terms, their numbers read exactly, or an error about what cannot be promised.
-
-    One individual, a value of `unit`, added or replaced (`neighbours`), moves a score by at most
-    `sensitivity`, if `monotone` all scores in one direction. `epsilon` is the cost of one choice.
-
-    >>> make_terms(epsilon=0.1, sensitivity=2, neighbours="replace").rate
-    Fraction(1, 40)
-    """
-    if not isinstance(monotone, bool):
-        raise RecipeError("monotone must be True or False")
-    if monotone and neighbours == "replace":
-        raise RecipeError(
-            "monotone scores with neighbours = 'replace': who is replaced is removed and added, which moves "
-            "scores both ways; leave monotone out"
-        )
-    return Terms(
-        epsilon=parse_positive(epsilon, name="epsilon"),
-        sensitivity=parse_positive(sensitivity, name="sensitivity"),
-        monotone=monotone,
-        neighbours=neighbours,
-        unit=unit,
-    )
-
-
-def charge_choice(
+def _charge_choice(
     ledger: Ledger | None, cost: Cost, *, name: str, facts: dict[str, Any]
 ) -> ChargeEntry | None:
     """Returns the charge of a choice, on disk when this returns; None without a ledger."""
@@ -329,12 +308,8 @@ def charge_choice(
     )
 
 
-def read_number(value: object) -> Fraction | None:
-    """Reads `value` as a rational, a float as the decimal it prints as; None for anything else.
-
-    >>> read_number(0.1), read_number(float("nan")), read_number(True)
-    (Fraction(1, 10), None, None)
-    """
+def _read_number(value: object) -> Fraction | None:
+    """Reads `value` as a rational, a float as the decimal it prints as; None for anything else."""
     if isinstance(value, bool):
         return None
     try:
@@ -368,12 +343,12 @@ def _select(
     noise: MaxNoise = "exponential",
     ledger: Ledger | None = None,
     name: str = "choice",
-    **terms: Any,  # noqa: ANN401  # the rest of `Options`, which `make_terms` reads
+    **terms: Any,  # noqa: ANN401  # the rest of `Options`, which `Terms` reads
 ) -> Picks[T]:
     """Charges, then scores, then draws: the one way of every choice; without `k` it is a single one."""
     if mechanism not in get_args(Mechanism):
         raise RecipeError(f"mechanism must be one of {get_args(Mechanism)}, got {str(mechanism)[:40]!r}")
-    whole = make_terms(**terms)
+    whole = Terms(**terms)
     listed = _list_candidates(candidates, score)
     chosen = 1 if k is None else parse_whole(k, name="k", high=len(listed))
     each = replace(whole, epsilon=whole.epsilon / chosen)
@@ -385,7 +360,7 @@ def _select(
         make_law("laplace", _laplace_scale(each))  # refuses what cannot be drawn before it is paid for
     cost = Cost(kind=kind, scale=each.epsilon, neighbours=each.neighbours, unit=each.unit, count=chosen)
     facts = {"mechanism": mechanism, "candidates": len(listed)} | ({} if k is None else {"chosen": chosen})
-    entry = charge_choice(ledger, cost, name=name, facts=facts | whole.to_record())
+    entry = _charge_choice(ledger, cost, name=name, facts=facts | whole.to_record())
     scores = _read_scores(listed, score)
     rest, indices = list(range(len(listed))), []
     for _ in range(chosen):
@@ -436,7 +411,7 @@ def _list_candidates(candidates: Iterable[T], score: Score[T]) -> tuple[T, ...]:
 def _read_scores(candidates: tuple[T, ...], score: Score[T]) -> list[Fraction]:
     """Returns the exact score of every candidate. The caller has charged."""
     values = [score(each) for each in candidates] if callable(score) else list(score)
-    exact = [number for number in map(read_number, values) if number is not None]
+    exact = [number for number in map(_read_number, values) if number is not None]
     if len(exact) != len(values):
         raise RecipeError(
             "a score is not a finite number. Scores are whole numbers, fractions, decimals or finite floats, "
@@ -450,7 +425,7 @@ def _score_ranks(values: Iterable[object], edges: list[Fraction], share: Fractio
     under, upto = [0] * (len(edges) + 1), [0] * (len(edges) + 1)
     for value in values:
         infinite = isinstance(value, float) and math.isinf(value)
-        number: Any = value if infinite else read_number(value)
+        number: Any = value if infinite else _read_number(value)
         if number is not None:
             under[bisect_right(edges, number)] += 1
             upto[bisect_left(edges, number)] += 1
@@ -471,9 +446,6 @@ def split_epsilon(epsilon: Fraction, *, monotone: bool) -> tuple[Fraction, Fract
 
     The variance of their difference is least at 1 to 2^(2/3), of which 5 to 8 is a simple neighbour, and at 1
     to 1 if the queries are monotone (Lyu, Su and Li 2017).
-
-    >>> split_epsilon(Fraction(13), monotone=False)
-    (Fraction(5, 1), Fraction(8, 1))
     """
     first = epsilon * (Fraction(1, 2) if monotone else Fraction(5, 13))
     return first, epsilon - first
@@ -543,7 +515,7 @@ class AboveThreshold:
                     "make another above_threshold, at its own charge",
                     left=Fraction(0),
                 )
-            value = read_number(query() if callable(query) else query)
+            value = _read_number(query() if callable(query) else query)
             if value is None:
                 raise RecipeError(
                     "a query did not give a finite number; it must for every table there can be"
@@ -604,8 +576,12 @@ def above_threshold(
     >>> list(stream), stream.is_done
     ([False, False, True], True)
     """
-    terms = make_terms(
-        epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
+    terms = Terms(
+        epsilon=parse_positive(epsilon, name="epsilon"),
+        sensitivity=parse_positive(sensitivity, name="sensitivity"),
+        monotone=monotone,
+        neighbours=neighbours,
+        unit=unit,
     )
     count = parse_whole(count, name="count", high=_MOST_ANSWERS)
     steps = terms.sensitivity.denominator if grid is None else parse_whole(grid, name="grid")
@@ -614,7 +590,7 @@ def above_threshold(
         make_law("laplace", scale)  # refuses what cannot be drawn before it is paid for
     cost = Cost(kind="pure", scale=terms.epsilon / count, neighbours=neighbours, unit=unit, count=count)
     facts = {"mechanism": "above-threshold", "threshold": edge, "above": count, "grid": steps}
-    entry = charge_choice(ledger, cost, name=name, facts=facts | terms.to_record())
+    entry = _charge_choice(ledger, cost, name=name, facts=facts | terms.to_record())
     return AboveThreshold(
         queries, threshold=edge, terms=terms, count=count, grid=steps, cost=cost, entry=entry
     )
@@ -624,10 +600,6 @@ def noise_scales(terms: Terms, *, count: int, grid: int) -> tuple[Fraction, Frac
     """Returns the scales of the noise on the threshold and on an answer, in steps of 1 / grid.
 
     Rounding down moves two values at most ceil(sensitivity * grid) steps apart.
-
-    >>> terms = Terms(epsilon=Fraction(13), sensitivity=Fraction(40))
-    >>> noise_scales(terms, count=1, grid=1)
-    (Fraction(8, 1), Fraction(10, 1))
     """
     steps = -(-terms.sensitivity * grid // 1)
     first, second = split_epsilon(terms.epsilon / count, monotone=terms.monotone)

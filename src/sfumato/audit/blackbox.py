@@ -135,11 +135,7 @@ def observe(output: object) -> Observation:
 
 
 def observe_error(error: BaseException) -> Observation:
-    """Returns what there is to see in a run that failed: the kind of the error and its text.
-
-    >>> sorted(observe_error(ValueError("no")).words)
-    ['error', 'error ValueError', 'error ValueError: no']
-    """
+    """Returns what there is to see in a run that failed: the kind of the error and its text."""
     name = type(error).__name__
     try:
         text = str(error)[:_LONGEST]
@@ -162,11 +158,7 @@ def summarize(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def lowest_bits(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each number the exponent of its lowest set bit; one beyond all for zero and what is not finite.
-
-    >>> lowest_bits(np.array([1.0, 0.75, 6.0, 0.0])).tolist()
-    [0.0, -2.0, 1.0, 5000.0]
-    """
+    """For each number the exponent of its lowest set bit; one beyond all for zero and what is not finite."""
     # Sign, 11 bits of exponent, 52 of fraction; the leading 1 of the fraction is stored for no normal number.
     bits = np.ascontiguousarray(numbers, np.float64).view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)

@@ -150,11 +150,7 @@ def audit_runners(
 
 
 def list_pairs(neighbours: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - see audit_callable
-    """Returns the pairs that `neighbours` stands for: one pair, or a list of pairs.
-
-    >>> list_pairs(([1, 2], [1])), len(list_pairs([((1, 2), (1,)), ((), (1,))]))
-    ([([1, 2], [1])], 2)
-    """
+    """Returns the pairs that `neighbours` stands for: one pair, or a list of pairs."""
     if isinstance(neighbours, tuple) and len(neighbours) == 2:
         return [neighbours]
     if isinstance(neighbours, list) and neighbours:
@@ -233,7 +229,7 @@ class LocalRunner:
 
     def run(self, side: int) -> Observation:
         """Returns what one run on that side showed."""
-        return run_once(self.mechanism, self.tables[side])
+        return _run_once(self.mechanism, self.tables[side])
 
     def close(self) -> None:
         """Does nothing."""
@@ -315,12 +311,8 @@ def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[
         ) from None
 
 
-def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noqa: ANN401 - any table
-    """Runs the mechanism once, and returns what that shows: its output, or the error it raised.
-
-    >>> sorted(run_once(lambda table: 1 / len(table), []).words)[0]
-    'error'
-    """
+def _run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noqa: ANN401 - any table
+    """Runs the mechanism once, and returns what that shows: its output, or the error it raised."""
     try:
         output = mechanism(table)
     except KeyboardInterrupt:
@@ -344,7 +336,7 @@ def serve_parent(handle: int) -> None:
                 side = connection.recv()
             except EOFError:
                 return
-            connection.send(run_once(mechanism, tables[side]))
+            connection.send(_run_once(mechanism, tables[side]))
 
 
 def _unpack_job(job: dict[str, Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:

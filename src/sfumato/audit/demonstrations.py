@@ -140,19 +140,12 @@ class Clinic:
         )
 
 
-def open_clinic(
+def _open_clinic(
     folder: Path, *, epsilon: ExactLike, budget: ExactLike, people: int = 2000, least: int = 1
 ) -> Clinic:
-    """Gives a clinic written to `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
+    """Returns a clinic in `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
 
     Its town has so many `people`. The budget must pay for `least` counts, and for 200 at most.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     clinic = open_clinic(Path(folder), epsilon="0.1", budget=1)
-    ...     clinic.count(clinic.target)
-    1
     """
     each = parse_positive(epsilon, name="epsilon")
     total = parse_positive(budget, name="budget")
@@ -268,7 +261,7 @@ def run_difference(
     (1, 2, True)
     """
     with tempfile.TemporaryDirectory() as folder:
-        clinic = open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people, least=2)
+        clinic = _open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people, least=2)
         everybody = f"diagnosis = '{SECRET}'"
         others = f"{everybody} AND NOT ({clinic.target})"
         rounds: list[tuple[Reply, Reply]] = []
@@ -390,7 +383,7 @@ def run_average(
     if not 1 <= repeats <= _MOST_REPEATS:
         raise AttackError(f"the statement is repeated from 1 to {_MOST_REPEATS:,} times")
     with tempfile.TemporaryDirectory() as folder:
-        clinic = open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people)
+        clinic = _open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people)
         condition = f"diagnosis = '{SECRET}'"
         asked = tuple(clinic.ask(condition) for _ in range(repeats))
         reworded: list[Reply] = []
@@ -412,20 +405,10 @@ def run_average(
 
 
 def describe_difference(attack: DifferenceAttack) -> str:
-    """Returns the difference attack in words, step by step.
-
-    >>> from sfumato.audit.demonstrations import run_difference
-    >>> print(describe_difference(run_difference(epsilon=1, budget=2)).splitlines()[5])
-      9 - 8 = 1: the secret is out, with two harmless counts
-    """
+    """Returns the difference attack in words, step by step."""
     return render_text("audit/difference.txt", attack=attack, internal=INTERNAL)
 
 
 def describe_average(attack: AverageAttack) -> str:
-    """Returns the averaging attack in words, step by step.
-
-    >>> from sfumato.audit.demonstrations import run_average
-    >>> print(describe_average(run_average(epsilon=1, budget=1, repeats=2)).splitlines()[6])
-      asked 2 times: 1 different answer, ...; paid once, 1
-    """
+    """Returns the averaging attack in words, step by step."""
     return render_text("audit/average.txt", attack=attack, internal=INTERNAL)

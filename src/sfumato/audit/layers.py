@@ -94,12 +94,12 @@ def audit_target(
         outcome = run_base(harness, crowd=True).outcome
         epsilon, delta = target.claim(outcome)
         check_claim(epsilon=epsilon, delta=delta, confidence=confidence)
-        findings = list(check_charges(harness.table, outcome, epsilon=epsilon, delta=delta))
+        findings = list(_check_charges(harness.table, outcome, epsilon=epsilon, delta=delta))
         compared = compare_neighbours(harness, thorough=settings.thorough, progress=progress)
         epsilon, delta = target.claim(compared.base.outcome)
         findings += compared.findings
         requests = compared.base.noise.requests
-        findings += check_laws(requests, miss=miss, draws=settings.draws, progress=progress)
+        findings += _check_laws(requests, miss=miss, draws=settings.draws, progress=progress)
         findings += _check_seed(harness, requests)
         runs = settings.runs if runs is None else runs
         findings += _draw_worst(compared, epsilon=epsilon, delta=delta, runs=runs, miss=miss)
@@ -116,11 +116,11 @@ def audit_target(
             confidence=confidence,
             runs=2 * runs,
             pairs=compared.pairs,
-            notes=note_facts(harness.table),
+            notes=_note_facts(harness.table),
         )
 
 
-def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: float) -> tuple[Finding, ...]:
+def _check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: float) -> tuple[Finding, ...]:
     """Returns whom the claim is about, and whether what is charged and declared is what is claimed."""
     unit = table.unit.describe()
     findings = [Finding(layer=0, text=f"protects one individual: {unit}; bounding by {table.bounding}")]
@@ -129,7 +129,7 @@ def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: floa
     if neighbours - {table.unit.neighbours} or None in norms:
         text = "a cost is declared for other neighbours, or without a norm"
         findings.append(Finding(layer=0, text=text, violated=True))
-    charged = read_epsilon(outcome.charged, delta=delta)
+    charged = _read_epsilon(outcome.charged, delta=delta)
     failure = float(sum(cost.failure for cost in outcome.charged))
     over = charged > epsilon * (1 + _HAIR) or failure > delta * (1 + _HAIR)
     text = f"the charges come to epsilon {charged:.6g}" + (f" at delta {delta:.6g}" if delta else "")
@@ -149,7 +149,7 @@ def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: floa
     return tuple(findings)
 
 
-def note_facts(table: Table) -> tuple[str, ...]:
+def _note_facts(table: Table) -> tuple[str, ...]:
     """Returns what a reader should know about the description that everything rests on."""
     notes = []
     drafted = sorted(name for name, column in table.columns.items() if column.drafted)
@@ -166,14 +166,8 @@ def note_facts(table: Table) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
-    """Returns the least epsilon that the costs prove at `delta`, as the ledger reads them.
-
-    >>> from fractions import Fraction
-    >>> from sfumato.core.cost.cost import Cost
-    >>> read_epsilon((Cost(kind="laplace", scale=Fraction(2)),) * 3, delta=0.0)
-    1.5
-    """
+def _read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
+    """Returns the least epsilon that the costs prove at `delta`, as the ledger reads them."""
     if not costs:
         return 0.0
     spent = add_costs(Spent(), costs)
@@ -186,7 +180,7 @@ def read_epsilon(costs: tuple[Cost, ...], *, delta: float) -> float:
     return min(readings, default=math.inf)
 
 
-def check_laws(
+def _check_laws(
     requests: Sequence[NoiseRequest], *, miss: float, draws: int, progress: Callable[[str], None]
 ) -> tuple[Finding, ...]:
     """Gives whether draws fit every kind and scale of noise that was asked for; false alarms below `miss`."""
@@ -218,10 +212,6 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
     """Returns the chances, under the law of this kind and scale, of a fit as bad as that of `drawn`.
 
     First by its shape, then by whether draws are even.
-
-    >>> from sfumato.core.noise.samplers import discrete_laplace
-    >>> min(fit_law(discrete_laplace(scale=3, size=2000), "laplace", 6.0)) < 1e-9
-    True
     """
     width = float(scale)
     # Bins of about equal chance: cut at the quantiles of the continuous law, which need not be exact.
@@ -345,13 +335,13 @@ def _draw_worst(compared: Compared, *, epsilon: float, delta: float, runs: int, 
     differences = compared.worst_differences
     if not runs or not any(each.amounts for each in differences):
         return []
-    samples = draw_sides(compared.base.noise.requests, differences, runs=runs)
+    samples = _draw_sides(compared.base.noise.requests, differences, runs=runs)
     found = certify_samples(*samples, delta=delta, miss=miss)
     text = f"the worst pair with noise: {found}"
     return [Finding(layer=3, text=text, violated=found.epsilon > epsilon, epsilon=found.epsilon)]
 
 
-def draw_sides(
+def _draw_sides(
     requests: Sequence[NoiseRequest], differences: Sequence[Difference], *, runs: int
 ) -> tuple[Sample, Sample]:
     """Samples of `runs` noisy answers without and with the individual.

@@ -210,11 +210,7 @@ def class_counts(train: RowSet, holdout: RowSet) -> ClassCounts:
 
 
 def count_wins(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> int:
-    """Twice the number of pairs in which the positive row has the higher score; ties count once.
-
-    >>> count_wins(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
-    7
-    """
+    """Twice the number of pairs in which the positive row has the higher score; ties count once."""
     _, place = np.unique(scores, return_inverse=True)
     ours = np.bincount(place[positive], minlength=int(place.max()) + 1)
     theirs = np.bincount(place[~positive], minlength=ours.size)

@@ -212,11 +212,7 @@ class UnaryEncoding(FrequencyMechanism):
 
 
 def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
-    """Returns the responses as rows of `width` bits, or an error that says what is wrong with them.
-
-    >>> check_bits(np.array([[0, 1]], np.uint8), 2)
-    array([[False,  True]])
-    """
+    """Returns the responses as rows of `width` bits, or an error that says what is wrong with them."""
     bits = as_array(responses, "the responses")
     if bits.ndim != 2 or bits.shape[1] != width:
         raise SchemaError(f"responses of this mechanism are rows of {width} bits; these are not")
@@ -230,11 +226,7 @@ def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
 
 
 def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Returns how many rows have each bit on.
-
-    >>> count_bits(np.array([[True, False], [True, True]]))
-    array([2, 1])
-    """
+    """Returns how many rows have each bit on."""
     rows, width = bits.shape
     total = np.zeros(width, np.int64)
     narrow = bits.view(np.uint8)
@@ -315,11 +307,7 @@ class HadamardResponse(HashedResponse):
 
 
 def transform_walsh(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the sums over j of values[j] times the sign of (row j, column v), for all v, in whole numbers.
-
-    >>> transform_walsh(np.array([1, 2, 3, 4])).tolist()
-    [10, -2, -4, 0]
-    """
+    """Returns for all v the sums over j of values[j] times the sign of (row j, column v), as integers."""
     sums = values.astype(np.int64)
     half = 1
     while half < sums.size:

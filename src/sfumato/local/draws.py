@@ -165,12 +165,7 @@ def draw_events(threshold: int, size: int, source: BitSource) -> NDArray[np.bool
 
 
 def draw_fair(size: int, source: BitSource) -> NDArray[np.bool_]:
-    """Returns `size` fair and independent bits.
-
-    >>> from sfumato.core.noise.entropy import KeyStream
-    >>> draw_fair(3, KeyStream()).shape
-    (3,)
-    """
+    """Returns `size` fair and independent bits."""
     words = draw_words(-(-size // 64), source)
     return np.unpackbits(words.view(np.uint8), count=size).view(np.bool_)
 

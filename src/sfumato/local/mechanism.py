@@ -294,11 +294,7 @@ def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> N
 
 
 def check_answers(responses: ArrayLike, bound: int, *, least: int = 0) -> NDArray[Any]:
-    """Reads responses as whole numbers from `least`, below `bound`, or says what is wrong.
-
-    >>> check_answers([0, 1, 1], 2).tolist()
-    [0, 1, 1]
-    """
+    """Reads responses as whole numbers from `least`, below `bound`, or says what is wrong."""
     answers = as_array(responses, "the responses")
     if answers.ndim != 1:
         raise SchemaError(f"these responses have {answers.ndim} dimensions; the mechanism's have one")
