@@ -143,7 +143,6 @@ Style = Literal["shared", "whole"]
 Span = Literal["day", "month", "quarter", "half_year", "year", "five_years", "decade", "century"]
 
 _Exact = int | Fraction
-_Value = int | float | Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +244,19 @@ class Intervals:
         if self.style == "whole" and any(not isinstance(each, int) for each in public):
             raise AnonymityError("intervals: style 'whole' needs whole numbers as widths and origin")
 
-    def _refuse_outside(self, numbers: Sequence[_Value], column: str) -> None:
+    def _refuse_outside(self, numbers: Sequence[_Exact], column: str) -> None:
         first, last = self._edges[0][0], self._edges[0][-1]
-        below = sum(number < _as_kind(first, number) for number in numbers)
+        below = sum(number < first for number in numbers)
         remedy = "name a lower edge"
         if first > 0:
             remedy += f", or set open_below to write 0-{_plain(first)}"
         what = f"below the first edge {_plain(first)}"
         _refuse(below, len(numbers), column=column, what=what, remedy=remedy)
-        above = 0 if self.open_above else sum(number > _as_kind(last, number) for number in numbers)
+        above = 0 if self.open_above else sum(number > last for number in numbers)
         remedy = f"name a higher edge, or set open_above to write {_plain(last)}+"
         _refuse(above, len(numbers), column=column, what=f"above the last edge {_plain(last)}", remedy=remedy)
 
-    def _label_between(self, numbers: Sequence[_Value], edges: tuple[_Exact, ...]) -> list[str]:
+    def _label_between(self, numbers: Sequence[_Exact], edges: tuple[_Exact, ...]) -> list[str]:
         last = len(edges) - 2
         names = [
             self._name(low, high, closed=place == last and not self.open_above)
@@ -265,14 +264,13 @@ class Intervals:
         ]
         if self.open_above:
             names.append(f"{_plain(edges[-1])}+")
-        near = [_as_kind(edge, 0.0) for edge in edges]  # the edges as floats, for numbers that are
-        places = [bisect_right(near if isinstance(number, float) else edges, number) for number in numbers]
+        places = [bisect_right(edges, number) for number in numbers]
         return [names[min(place, len(names)) - 1] for place in places]
 
-    def _label_widths(self, numbers: Sequence[_Value], width: _Exact) -> list[str]:
+    def _label_widths(self, numbers: Sequence[_Exact], width: _Exact) -> list[str]:
         origin = _exact(self.origin)
         assert origin is not None  # it was checked when made
-        places = _find_places(numbers, origin, width)
+        places = [(number - origin) // width for number in numbers]
         names = {
             place: self._name(origin + place * width, origin + (place + 1) * width, closed=False)
             for place in set(places)
@@ -355,40 +353,6 @@ def _name_span(start: int, months: int, *, timed: bool) -> str:
     return "|".join(_name_span(each, step, timed=True) for each in range(start, start + months, step))
 
 
-def _as_kind(edge: _Exact, number: _Value) -> _Value:
-    """Gives the edge to compare a number with: for a float the nearest float, so that 0.1 is at the edge 0.1.
-
-    That is right for every float, since rounding to the nearest keeps the order.
-    """
-    return float(edge) if isinstance(number, float) else edge
-
-
-def _find_places(numbers: Sequence[_Value], origin: _Exact, width: _Exact) -> list[int]:
-    """For each number, how many widths it is away from the origin, rounded down."""
-    start, step = float(origin), float(width)
-    edges: dict[int, float] = {}
-
-    def edge(place: int) -> float:
-        if place not in edges:
-            edges[place] = float(origin + place * width)
-        return edges[place]
-
-    def find(number: _Value) -> int:
-        if not isinstance(number, float):
-            return (number - origin) // width
-        place = (number - start) // step
-        if abs(place) > 2.0**40:  # so far out floats are too coarse to step from edge to edge
-            return (Fraction(float.__repr__(number)) - origin) // width
-        near = int(place)  # a division of floats may be one off
-        while number < edge(near):
-            near -= 1
-        while number >= edge(near + 1):
-            near += 1
-        return near
-
-    return [find(number) for number in numbers]
-
-
 def _exact(value: object) -> _Exact | None:
     """Returns the number as it is written, so that 0.1 is a tenth; None for what is no finite number."""
     if isinstance(value, bool) or not isinstance(value, (Integral, float, Decimal)):
@@ -402,15 +366,6 @@ def _exact(value: object) -> _Exact | None:
     return number.numerator if number.denominator == 1 else number
 
 
-def _read_number(value: object) -> _Value | None:
-    """Returns the number; floats stay floats unless they are whole, since there may be many of them."""
-    if type(value) is int:
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return int(value) if value.is_integer() else value
-    return _exact(value)
-
-
 def _public_number(value: object, what: str) -> _Exact:
     number = _exact(value)
     if number is None or not -_LARGEST < number < _LARGEST:
@@ -418,8 +373,8 @@ def _public_number(value: object, what: str) -> _Exact:
     return number
 
 
-def _read_numbers(values: Sequence[object], column: str) -> list[_Value]:
-    numbers = [number for value in values if (number := _read_number(value)) is not None]
+def _read_numbers(values: Sequence[object], column: str) -> list[_Exact]:
+    numbers = [number for value in values if (number := _exact(value)) is not None]
     texts = any(isinstance(value, str) for value in values)
     what = "text, not numbers" if texts else "not finite numbers"
     remedy = (

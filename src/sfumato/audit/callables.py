@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,16 +37,6 @@ _FEWEST = 8  # runs on each side that may be asked for
 _SECONDS = 20.0  # that the runs of an audit may take, if their number is not given
 _PILOT = 3  # runs that are timed to plan the others
 _BITS = 4  # outputs with bits that the other side lacks, below which it may be chance
-
-
-class Runner(Protocol):
-    """Runs a mechanism once on side 0 or 1."""
-
-    def run(self, side: int) -> Observation:
-        """Returns what that run showed."""
-
-    def close(self) -> None:
-        """Ends what was started."""
 
 
 def audit_callable(
@@ -298,6 +288,10 @@ class ProcessRunner:
             self.close()
             raise AuditError(f"the mechanism cannot be run: {failed}")
         return ours
+
+
+Runner = LocalRunner | ProcessRunner
+"""Runs a mechanism once on side 0 or 1."""
 
 
 def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[str, Any]:

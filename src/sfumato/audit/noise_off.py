@@ -474,30 +474,26 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
     declared = trial.outcome.declared
     if differences is None or trial.outcome.error is not None:
         return None
-    if len(declared) == 1 < len(trial.requests) and all(each.kind == "gaussian" for each in trial.requests):
-        return _find_joint_fault(trial, differences, declared[0])
+    together = len(declared) == 1 < len(trial.requests) and all(
+        each.kind == "gaussian" for each in trial.requests
+    )
+    if together:  # a series, which one cost covers as one long vector
+        declared *= len(trial.requests)
     if len(declared) != len(trial.requests):
         return f"{len(trial.requests)} noisy answers, but costs of {len(declared)} were declared"
     for turn, (request, difference, cost) in enumerate(
         zip(trial.requests, differences, declared, strict=True), start=1
     ):
-        fault = _find_other_noise(request, cost) or find_excess(request, difference, cost)
-        if fault is not None:
-            return f"answer {turn}: {fault}"
-    return None
-
-
-def _find_joint_fault(trial: _Trial, differences: tuple[Difference, ...], cost: Cost) -> str | None:
-    """Returns how the vectors of a series, which one cost covers as one long vector, break it, or None."""
-    for turn, request in enumerate(trial.requests, start=1):
         fault = _find_other_noise(request, cost)
+        if fault is None and not together:
+            fault = find_excess(request, difference, cost)
         if fault is not None:
             return f"answer {turn}: {fault}"
     squared = sum(each.l2_squared for each in differences)
-    if squared > cost.sensitivity**2:
+    if together and squared > declared[0].sensitivity ** 2:
         return (
             f"L2 distance {math.sqrt(squared):.6g} over {len(differences)} answers, declared "
-            f"{float(cost.sensitivity):.6g}"
+            f"{float(declared[0].sensitivity):.6g}"
         )
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from sfumato.core.errors import AuditError
@@ -29,14 +29,12 @@ class Finding:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the finding as a plain record."""
-        return {
-            "layer": self.layer,
-            "name": LAYERS[self.layer],
-            "text": self.text,
-            "violated": self.violated,
-            "epsilon": _plain(self.epsilon),
-            "exact": self.exact,
-        }
+        record = asdict(self)
+        return (
+            {"layer": record.pop("layer"), "name": LAYERS[self.layer]}
+            | record
+            | {"epsilon": _plain(self.epsilon)}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

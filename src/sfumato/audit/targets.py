@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -40,24 +40,6 @@ _COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "sampling", "scale
 Progress = Callable[[str], None]
 Seen = tuple[Mapping[str, object], tuple[Cost, ...]]
 """What a curator answers as it can be seen from outside, and the cost declared for each answer, if it is."""
-
-
-class Target(Protocol):
-    """What is audited: a recipe or a statement."""
-
-    @property
-    def name(self) -> str:
-        """What a report calls it."""
-
-    @property
-    def table(self) -> str:
-        """The table whose individuals are made up."""
-
-    def ask(self, curator: Curator, *, progress: Progress) -> Seen:
-        """Returns what the curator answers."""
-
-    def claim(self, outcome: Outcome) -> tuple[float, float]:
-        """Epsilon and delta that are claimed, once it is known what was charged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -135,6 +117,9 @@ class StatementTarget:
         spent = outcome.seen.get("spent", Fraction(0))
         assert isinstance(spent, Fraction)
         return float(self.epsilon or spent), float(self.delta)
+
+
+Target = RecipeTarget | StatementTarget
 
 
 def read_target(text: str, project: Project) -> StatementTarget:
