@@ -12,12 +12,8 @@ from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_id
 from sfumato.anonymity.hierarchy import Prefixes
 from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 from sfumato.anonymity.models import (
-    Closeness,
-    DeltaDisclosure,
-    DistinctL,
-    EntropyL,
+    Model,
     Models,
-    RecursiveL,
     count_values,
 )
 from sfumato.core.errors import AnonymityError
@@ -40,17 +36,17 @@ def satisfies(model, values, table):
     p = np.array([values.count(value) / len(values) for value in domain])
     q = np.array([table.count(value) / len(table) for value in domain])
     counts = sorted((values.count(value) for value in set(values)), reverse=True)
-    if isinstance(model, DistinctL):
-        return len(counts) >= model.l
-    if isinstance(model, EntropyL):
-        return -sum(x * math.log(x) for x in p if x) >= math.log(model.l) - 1e-9
-    if isinstance(model, RecursiveL):
-        return counts[0] < model.c * sum(counts[model.l - 1 :]) + 1e-9
-    if isinstance(model, DeltaDisclosure):
-        return p.min() > 0 and np.abs(np.log(p / q)).max() < model.delta + 1e-9
-    if model.distance == "equal":
-        return np.abs(p - q).sum() / 2 <= model.t + 1e-9
-    return np.abs(np.cumsum(p - q)).sum() / max(1, len(domain) - 1) <= model.t + 1e-9
+    if model.kind == "distinct":
+        return len(counts) >= model.limit
+    if model.kind == "entropy":
+        return -sum(x * math.log(x) for x in p if x) >= math.log(model.limit) - 1e-9
+    if model.kind == "recursive":
+        return counts[0] < model.limit * sum(counts[model.l - 1 :]) + 1e-9
+    if model.kind == "delta":
+        return p.min() > 0 and np.abs(np.log(p / q)).max() < model.limit + 1e-9
+    if model.kind == "equal":
+        return np.abs(p - q).sum() / 2 <= model.limit + 1e-9
+    return np.abs(np.cumsum(p - q)).sum() / max(1, len(domain) - 1) <= model.limit + 1e-9
 
 
 ROWS = st.lists(
@@ -68,13 +64,13 @@ SEED = [(1, "a", "10", 0), (2, "b", "20", 1)]
 MODELS = st.sampled_from(
     [
         (),
-        (DistinctL("s", 2),),
-        (EntropyL("s", 1.5),),
-        (RecursiveL("s", 3, 2),),
-        (Closeness("s", 0.2),),
-        (Closeness("s", 0.15, "ordered"),),
-        (DeltaDisclosure("s", 1.2),),
-        (DistinctL("s", 2), Closeness("s", 0.3)),
+        (Model("distinct", "s", 2),),
+        (Model("entropy", "s", 1.5),),
+        (Model("recursive", "s", 3, 2),),
+        (Model("equal", "s", 0.2),),
+        (Model("ordered", "s", 0.15),),
+        (Model("delta", "s", 1.2),),
+        (Model("distinct", "s", 2), Model("equal", "s", 0.3)),
     ]
 )
 
@@ -124,7 +120,7 @@ def test_a_cut_that_fits_is_found_behind_many_that_do_not():
         for word in "ab"
     ]
     tuples, space, counted = make(rows)
-    found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (counted,)))
+    found = cut_with_models(tuples, tuples.rows, space, 2, Models((Model("distinct", "s", 2),), (counted,)))
     assert found.count == 10
 
 
@@ -132,5 +128,5 @@ def test_k_may_count_people_of_a_register():
     tuples, space, counted = make(SEED + [(number, "a", "10", number % 2) for number in range(8)])
     people = np.zeros(tuples.size, np.int64)
     people[[0, -1]] = 5
-    found = cut_with_models(tuples, people, space, 5, Models((DistinctL("s", 2),), (counted,)))
+    found = cut_with_models(tuples, people, space, 5, Models((Model("distinct", "s", 2),), (counted,)))
     assert np.bincount(found.classes, people).min() >= 5

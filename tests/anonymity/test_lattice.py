@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.encode import Quasi, collapse_rows
 from sfumato.anonymity.lattice import find_optimum
-from sfumato.anonymity.models import Closeness, DistinctL, EntropyL, Models, RecursiveL, count_values
+from sfumato.anonymity.models import Model, Models, count_values
 
 NONE = Models((), ())
 
@@ -56,18 +56,18 @@ def tables(draw):
 
 def satisfies(model, values, table):
     counts = sorted(Counter(values).values(), reverse=True)
-    if isinstance(model, DistinctL):
-        return len(counts) >= model.l
-    if isinstance(model, EntropyL):
+    if model.kind == "distinct":
+        return len(counts) >= model.limit
+    if model.kind == "entropy":
         product = math.prod(count**count for count in counts)
-        return len(values) ** len(values) >= Fraction(str(model.l)) ** len(values) * product
-    if isinstance(model, RecursiveL):
-        return counts[0] < Fraction(str(model.c)) * sum(counts[model.l - 1 :])
+        return len(values) ** len(values) >= Fraction(str(model.limit)) ** len(values) * product
+    if model.kind == "recursive":
+        return counts[0] < Fraction(str(model.limit)) * sum(counts[model.l - 1 :])
     apart = sum(
         abs(Fraction(values.count(value), len(values)) - Fraction(table.count(value), len(table)))
         for value in set(table)
     )
-    return apart / 2 <= Fraction(str(model.t))
+    return apart / 2 <= Fraction(str(model.limit))
 
 
 def try_every_node(columns, values, k, models, limit, units):
@@ -121,11 +121,11 @@ def collapse(columns, values):
 MODELS = st.sampled_from(
     [
         (),
-        (DistinctL("s", 2),),
-        (EntropyL("s", 1.5),),
-        (RecursiveL("s", 2.5, 2),),
-        (Closeness("s", 0.25),),
-        (DistinctL("s", 2), Closeness("s", 0.3)),
+        (Model("distinct", "s", 2),),
+        (Model("entropy", "s", 1.5),),
+        (Model("recursive", "s", 2.5, 2),),
+        (Model("equal", "s", 0.25),),
+        (Model("distinct", "s", 2), Model("equal", "s", 0.3)),
     ]
 )
 
@@ -180,7 +180,7 @@ def test_a_finer_level_may_satisfy_where_a_coarser_one_does_not():
     values = [0, 1] * 3 + [0] * 3 + [0] * 5 + [1] * 6
     column = make_column("a", codes, [[0, 0, 1]])
     tuples, counted = collapse([column], values)
-    models = Models((EntropyL("s", 1.9),), (counted,))
+    models = Models((Model("entropy", "s", 1.9),), (counted,))
     found = find_optimum(tuples, tuples.rows, [column], 2, models, 0.15)
     assert found.levels == (0,)
     assert found.classes.tolist() == [0, -1, 1]
@@ -192,7 +192,7 @@ def test_what_is_left_is_compared_with_what_is_left():
     values = [0] * 5 + [1] * 5 + [0] * 5 + [1] * 5 + [1] * 4
     column = make_column("a", codes, [[0, 1, 2]])
     tuples, counted = collapse([column], values)
-    model = (Closeness("s", 0.1),)
+    model = (Model("equal", "s", 0.1),)
     found = find_optimum(tuples, tuples.rows, [column], 2, Models(model, (counted,)), 0.2)
     assert found.classes.tolist() == [0, 1, -1]
     left = [value for value, code in zip(values, codes, strict=True) if code < 2]

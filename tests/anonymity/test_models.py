@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.models import (
-    Closeness,
-    DeltaDisclosure,
-    DistinctL,
-    EntropyL,
+    Model,
     Models,
-    RecursiveL,
     Sensitive,
     count_values,
 )
@@ -28,33 +24,39 @@ def holds(model, values, table):
     shares = [Fraction(count, len(values)) for count in counts]
     whole = [Fraction(total, len(table)) for total in totals]
     present = sorted((count for count in counts if count), reverse=True)
-    if isinstance(model, DistinctL):
-        return len(present) >= model.l
-    if isinstance(model, EntropyL):
+    if model.kind == "distinct":
+        return len(present) >= model.limit
+    if model.kind == "entropy":
         # exp(entropy) >= l, both sides to the power of the class size
         product = math.prod(count**count for count in present)
-        return len(values) ** len(values) >= Fraction(str(model.l)) ** len(values) * product
-    if isinstance(model, RecursiveL):
-        return present[0] < Fraction(str(model.c)) * sum(present[model.l - 1 :])
-    if isinstance(model, Closeness) and model.distance == "equal":
-        return sum(abs(p - q) for p, q in zip(shares, whole, strict=True)) / 2 <= Fraction(str(model.t))
-    if isinstance(model, Closeness):
+        return len(values) ** len(values) >= Fraction(str(model.limit)) ** len(values) * product
+    if model.kind == "recursive":
+        return present[0] < Fraction(str(model.limit)) * sum(present[model.l - 1 :])
+    if model.kind == "equal":
+        return sum(abs(p - q) for p, q in zip(shares, whole, strict=True)) / 2 <= Fraction(str(model.limit))
+    if model.kind == "ordered":
         moved = sum(abs(sum(shares[:at]) - sum(whole[:at])) for at in range(1, len(whole)))
-        return moved <= Fraction(str(model.t)) * (len(whole) - 1)
-    return all(p > 0 and abs(math.log(p / q)) < model.delta for p, q in zip(shares, whole, strict=True))
+        return moved <= Fraction(str(model.limit)) * (len(whole) - 1)
+    return all(p > 0 and abs(math.log(p / q)) < model.limit for p, q in zip(shares, whole, strict=True))
 
 
 MODELS = st.one_of(
-    st.builds(DistinctL, st.just("s"), st.integers(1, 4)),
-    st.builds(EntropyL, st.just("s"), st.sampled_from([1, 1.5, 2, 2.5, 3])),
-    st.builds(RecursiveL, st.just("s"), st.sampled_from([0.1, 0.5, 1, 1.5, 3]), st.integers(1, 4)),
+    st.builds(Model, st.just("distinct"), st.just("s"), st.integers(1, 4)),
+    st.builds(Model, st.just("entropy"), st.just("s"), st.sampled_from([1, 1.5, 2, 2.5, 3])),
     st.builds(
-        Closeness,
+        Model,
+        st.just("recursive"),
+        st.just("s"),
+        st.sampled_from([0.1, 0.5, 1, 1.5, 3]),
+        st.integers(1, 4),
+    ),
+    st.builds(
+        Model,
+        st.sampled_from(["equal", "ordered"]),
         st.just("s"),
         st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.3, 0.5, 1.0]),
-        st.sampled_from(["equal", "ordered"]),
     ),
-    st.builds(DeltaDisclosure, st.just("s"), st.sampled_from([0.3, 1.0, 3.0])),
+    st.builds(Model, st.just("delta"), st.just("s"), st.sampled_from([0.3, 1.0, 3.0])),
 )
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=40)
 
@@ -106,16 +108,21 @@ def test_ties_hold():
     rows = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 1], np.int32)
     values = np.array([0, 1, 0, 0, 0, 0, 1, 1, 1, 1], np.int32)
     column = count_values("s", rows, values, tuples=2)
-    exact = (EntropyL("s", 2), Closeness("s", 0.0), Closeness("s", 0.0, "ordered"), DistinctL("s", 2))
+    exact = (
+        Model("entropy", "s", 2),
+        Model("equal", "s", 0.0),
+        Model("ordered", "s", 0.0),
+        Model("distinct", "s", 2),
+    )
     assert Models(exact, (column,)).find_satisfied(np.array([0, 1], np.int32), 2).all()
 
 
 def test_the_most_frequent_value_must_be_strictly_less_frequent():
     rows = np.zeros(4, np.int32)
     column = count_values("s", rows, np.array([0, 0, 0, 1], np.int32), tuples=1)
-    Models((RecursiveL("s", 3.1, 2),), (column,))
+    Models((Model("recursive", "s", 3.1, 2),), (column,))
     with pytest.raises(AnonymityError, match="too frequent"):
-        Models((RecursiveL("s", 3.0, 2),), (column,))
+        Models((Model("recursive", "s", 3.0, 2),), (column,))
 
 
 @pytest.mark.slow
@@ -129,22 +136,22 @@ def test_tables_of_billions_of_rows_do_not_overflow():
         np.array([big, big, big, big]),
     )
     for distance, apart in (("equal", 0.25), ("ordered", 0.25)):
-        near = Models((Closeness("s", apart + 1e-6, distance),), (column,))
+        near = Models((Model(distance, "s", apart + 1e-6),), (column,))
         assert near.find_satisfied(np.array([0, 1], np.int32), 2).all()
-        far = Models((Closeness("s", apart - 1e-6, distance),), (column,))
+        far = Models((Model(distance, "s", apart - 1e-6),), (column,))
         assert not far.find_satisfied(np.array([0, 1], np.int32), 2).any()
-    models = Models((EntropyL("s", 2), RecursiveL("s", 1.5, 2)), (column,))
+    models = Models((Model("entropy", "s", 2), Model("recursive", "s", 1.5, 2)), (column,))
     assert models.find_satisfied(np.array([0, -1], np.int32), 1).all()
 
 
 def test_a_model_of_another_column_is_refused():
     with pytest.raises(AnonymityError, match="not among"):
-        Models((DistinctL("other", 2),), ())
+        Models((Model("distinct", "other", 2),), ())
 
 
 def test_messages_hold_no_value():
     column = count_values("s", np.zeros(3, np.int32), np.array([7, 7, 7], np.int32), tuples=1)
-    for model in (DistinctL("s", 2), EntropyL("s", 2), RecursiveL("s", 2, 2)):
+    for model in (Model("distinct", "s", 2), Model("entropy", "s", 2), Model("recursive", "s", 2, 2)):
         with pytest.raises(AnonymityError) as caught:
             Models((model,), (column,))
         assert "7" not in str(caught.value)

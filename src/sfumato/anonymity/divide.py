@@ -18,18 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, encode_values, value_type
-from sfumato.anonymity.models import (
-    Closeness,
-    DeltaDisclosure,
-    DistinctL,
-    EntropyL,
-    Model,
-    Models,
-    RecursiveL,
-    Sensitive,
-    count_values,
-    make_tallies,
-)
+from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, count_values, make_tallies
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import is_text
 
@@ -337,26 +326,25 @@ def _build_models(options: Options, table: pa.Table, tuples: Tuples) -> Models:
     models: list[Model] = []
     sensitives = []
     if options.individual is not None:
-        models.append(DistinctL(options.individual, options.k))
+        models.append(Model("distinct", options.individual, options.k))
         sensitives.append(_count(options.individual, table, tuples))
     for name in options.sensitive if options.needs_sensitive else ():
         sensitives.append(_count(name, table, tuples))
-        if options.l is not None:
-            models.append(DistinctL(name, options.l))
-        if options.entropy_l is not None:
-            models.append(EntropyL(name, options.entropy_l))
-        if options.recursive is not None:
-            models.append(RecursiveL(name, *options.recursive))
-        if options.t is not None:
-            distance = options.distance_of(name)
-            if distance == "ordered" and is_text(value_type(table.column(name))):
-                raise AnonymityError(
-                    f"column {name!r} is text, which has no order; use the equal distance, or store it as "
-                    "numbers in their order"
-                )
-            models.append(Closeness(name, options.t, distance))
-        if options.delta is not None:
-            models.append(DeltaDisclosure(name, options.delta))
+        distance = options.distance_of(name)
+        if options.t is not None and distance == "ordered" and is_text(value_type(table.column(name))):
+            raise AnonymityError(
+                f"column {name!r} is text, which has no order; use the equal distance, or store it as "
+                "numbers in their order"
+            )
+        c, number = options.recursive or (None, 1)
+        limits: dict[ModelKind, float | None] = {
+            "distinct": options.l,
+            "entropy": options.entropy_l,
+            "recursive": c,
+            distance: options.t,
+            "delta": options.delta,
+        }
+        models += [Model(kind, name, limit, number) for kind, limit in limits.items() if limit is not None]
     return Models(tuple(models), tuple(sensitives))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,59 +22,27 @@ _MARGIN = 1e-12  # more than the rounding of logarithms: who passes here is not 
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctL:
-    """Distinct l-diversity: at least `l` different values of a column in every class."""
-
-    column: str
-    l: int  # noqa: E741
+ModelKind = Literal["distinct", "entropy", "recursive", "equal", "ordered", "delta"]
 
 
 @dataclass(frozen=True, slots=True)
-class EntropyL:
-    """Entropy l-diversity: in every class the entropy is at least that of `l` equally frequent values."""
+class Model:
+    """What every class must have of one sensitive column.
 
-    column: str
-    l: float  # noqa: E741
-
-
-@dataclass(frozen=True, slots=True)
-class RecursiveL:
-    """Recursive (c, l)-diversity.
-
-    In every class the most frequent value has less than `c` times the rows of the l-th and those after.
+    distinct   l-diversity: at least `limit` different values
+    entropy    l-diversity: an entropy of at least that of `limit` equally frequent values
+    recursive  (c, l)-diversity: the most frequent value has less than `limit` times the rows of the `l`-th
+               and those after
+    equal      t-closeness: distributed as in the whole table, up to `limit`, half the sum of all differences
+    ordered    the same by what must be moved how far in the order of the values, where end to end is 1
+    delta      delta-disclosure privacy: each value's share is the table's up to a factor of e^limit; a value
+               that a class lacks differs by more than any factor
     """
 
+    kind: ModelKind
     column: str
-    c: float
-    l: int  # noqa: E741
-
-
-@dataclass(frozen=True, slots=True)
-class Closeness:
-    """t-closeness: in every class a column is distributed as in the whole table, up to a distance of `t`.
-
-    equal    half the sum of all differences of frequency
-    ordered  what must be moved how far in the order of the values, where from end to end is 1
-    """
-
-    column: str
-    t: float
-    distance: Literal["equal", "ordered"] = "equal"
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaDisclosure:
-    """Delta-disclosure privacy: in every class each value's share is the table's up to a factor of e^delta.
-
-    A value that a class lacks differs by more than any factor.
-    """
-
-    column: str
-    delta: float
-
-
-Model = DistinctL | EntropyL | RecursiveL | Closeness | DeltaDisclosure
+    limit: float
+    l: int = 1  # noqa: E741 - the field's word
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -164,7 +132,7 @@ class Models:
     An error if the whole table does not satisfy one: then no grouping of it does.
 
     >>> jobs = count_values("job", np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1], np.int32), tuples=2)
-    >>> models = Models((DistinctL("job", 2),), (jobs,))
+    >>> models = Models((Model("distinct", "job", 2),), (jobs,))
     >>> models.find_satisfied(np.array([0, 1], np.int32), 2).tolist()
     [True, False]
     """
@@ -187,12 +155,12 @@ class Models:
     @property
     def monotone(self) -> bool:
         """Whether a class that satisfies them still does when any other records join it."""
-        return all(isinstance(model, DistinctL) for model in self.models)
+        return all(model.kind == "distinct" for model in self.models)
 
     @property
     def relative(self) -> bool:
         """Whether a class is compared with the whole table."""
-        return any(isinstance(model, (Closeness, DeltaDisclosure)) for model in self.models)
+        return any(model.kind in ("equal", "ordered", "delta") for model in self.models)
 
     def find_satisfied(
         self, class_of: NDArray[np.int32], count: int, values: Values | None = None
@@ -251,8 +219,9 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
         if model.column not in names:
             raise AnonymityError(f"column {model.column!r} is not among the sensitive columns")
         columns[number] = names.index(model.column)
-        kinds[number], limits[number], wholes[number] = _describe(model)
-        if kind is np.float64 and isinstance(model, Closeness):
+        kinds[number] = get_args(ModelKind).index(model.kind)
+        limits[number], wholes[number] = _describe(model)
+        if kind is np.float64 and model.kind in ("equal", "ordered"):
             limits[number] -= _MARGIN
     cumulated = [np.cumsum(each) for each in totals]
     begins = np.cumsum([0, *(each.codes.size for each in sensitives)], dtype=np.int64)
@@ -275,37 +244,33 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
     )
 
 
-def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
-    """Returns a model's kind, its limit as a float, and its limits as whole numbers."""
-    from sfumato.anonymity.kernels.models import DELTA, DISTINCT, ENTROPY, EQUAL, ORDERED, RECURSIVE
-
-    if isinstance(model, DistinctL):
-        return DISTINCT, 0.0, (int(model.l), 0, 0)
-    if isinstance(model, EntropyL):
-        return ENTROPY, math.log(model.l) - _MARGIN, (0, 0, 0)
-    if isinstance(model, RecursiveL):
-        c = Fraction(str(model.c))  # as it is written: 0.1 is a tenth
+def _describe(model: Model) -> tuple[float, tuple[int, int, int]]:
+    """Returns a model's limit as a float, and its limits as whole numbers."""
+    if model.kind == "distinct":
+        return 0.0, (int(model.limit), 0, 0)
+    if model.kind == "entropy":
+        return math.log(model.limit) - _MARGIN, (0, 0, 0)
+    if model.kind == "recursive":
+        c = Fraction(str(model.limit))  # as it is written: 0.1 is a tenth
         if c.denominator > _FINEST:
             c = Fraction(math.floor(c * _FINEST), _FINEST)
-        return RECURSIVE, 0.0, (int(model.l), c.numerator, c.denominator)
-    if isinstance(model, Closeness):
-        return EQUAL if model.distance == "equal" else ORDERED, float(model.t), (0, 0, 0)
-    return DELTA, float(model.delta), (0, 0, 0)
+        return 0.0, (model.l, c.numerator, c.denominator)
+    return float(model.limit), (0, 0, 0)
 
 
 def _refusal(model: Model, sensitive: Sensitive) -> str:
     """Returns why no grouping satisfies a model."""
     where = f"column {model.column!r}: the whole table"
     counts = np.bincount(sensitive.codes, sensitive.counts, minlength=sensitive.size)
-    if isinstance(model, DistinctL):
-        what = f"has {sensitive.size} different values, so no grouping can have {model.l} in every class"
-    elif isinstance(model, EntropyL):
+    if model.kind == "distinct":
+        what = f"has {sensitive.size} different values, so no grouping can have {model.limit} in every class"
+    elif model.kind == "entropy":
         shares = counts / counts.sum()
         most = math.exp(-float(shares @ np.log(shares)))
-        what = f"has the entropy of {most:.3g} equal values, so no grouping can have that of {model.l}"
+        what = f"has the entropy of {most:.3g} equal values, so no grouping can have that of {model.limit}"
     else:
-        what = f"has a value too frequent for recursive diversity of c = {getattr(model, 'c', 0)} and "
-        what += f"l = {getattr(model, 'l', 0)}, so no grouping can satisfy it"
+        what = f"has a value too frequent for recursive diversity of c = {model.limit} and l = {model.l}, "
+        what += "so no grouping can satisfy it"
     return f"{where} {what}; ask for less, or do not release this column"
 
 

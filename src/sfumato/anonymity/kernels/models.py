@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
-"""The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
+"""The kinds of models as compiled loops know them, in the order of `models.ModelKind`."""
 
 
 @njit(cache=True, nogil=True)
