@@ -265,7 +265,7 @@ def number_rows(
 
 
 def _number_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    from sfumato.anonymity.kernels.group import number_keys
+    from sfumato.anonymity.kernels import number_keys
 
     numbers = np.empty(keys.size, np.int32)
     most = max(4, int(keys.size).bit_length() + 1)

@@ -162,6 +162,13 @@ def _join_cheapest(codes, number, rows, extents, count, weights, lost, space):
 
 
 @njit(cache=True, nogil=True)
+def _swap(order, place, end):
+    """Exchanges two numbers, and returns that which is at the `end` then."""
+    order[place], order[end] = order[end], order[place]
+    return order[end]
+
+
+@njit(cache=True, nogil=True)
 def grow_classes(codes, people, rows, space, k, order, starts):
     """Returns (the class of every tuple, the number of classes): each block is divided by itself.
 
@@ -186,11 +193,8 @@ def grow_classes(codes, people, rows, space, k, order, starts):
         while left >= k:
             # Far tuples first: they would cost most as the last ones. Who has a class moves behind `end`,
             # so that order[start:end] are those without one.
-            place = _find_farthest_tuple(codes, order, start, end, last, space)
-            last = order[place]
             end -= 1
-            order[place] = order[end]
-            order[end] = last
+            last = _swap(order, _find_farthest_tuple(codes, order, start, end + 1, last, space), end)
             _join_class(codes, last, extents, made, space, True)
             inside, weight, loss = people[last], float(rows[last]), 0.0
             class_of[last] = count + made
@@ -202,10 +206,8 @@ def grow_classes(codes, people, rows, space, k, order, starts):
                     score = grown * (weight + rows[number])  # all rows of the class lose as much
                     if score < best:
                         best, found = score, place
-                number = order[found]
                 end -= 1
-                order[found] = order[end]
-                order[end] = number
+                number = _swap(order, found, end)
                 loss = _loss_with(codes, number, extents, made, space)
                 _join_class(codes, number, extents, made, space, False)
                 class_of[number] = count + made
@@ -437,8 +439,7 @@ def gather_classes(codes, people, weights, space, k, order, starts):
             number = order[place]
             if people[number] >= k:
                 end -= 1
-                order[place] = order[end]
-                order[end] = number
+                _swap(order, place, end)
                 ends.append(end)
             else:
                 left += people[number]

@@ -282,6 +282,12 @@ def _measure_sides(part, column, count, space, scratch):
 
 
 @njit(cache=True, nogil=True)
+def _note_cut(cuts, made, score, column, code, alone):
+    cuts.scores[made], cuts.columns[made], cuts.codes[made], cuts.alone[made] = score, column, code, alone
+    return made + 1
+
+
+@njit(cache=True, nogil=True)
 def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scratch, cuts):
     """Returns the number of feasible cuts of the part order[start:end], which are written to `cuts`.
 
@@ -317,20 +323,14 @@ def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scra
                 rows_so_far += rows_at[place]
                 if so_far >= k and everybody - so_far >= k:
                     score = scratch.left[place] * rows_so_far
-                    cuts.scores[made] = score + scratch.right[place] * (every_row - rows_so_far)
-                    cuts.columns[made] = column
-                    cuts.codes[made] = scratch.present[place]
-                    cuts.alone[made] = 0
-                    made += 1
+                    score += scratch.right[place] * (every_row - rows_so_far)
+                    made = _note_cut(cuts, made, score, column, scratch.present[place], 0)
             if singles:
                 for place in range(count):
                     if people_at[place] >= k and everybody - people_at[place] >= k:
                         score = scratch.alone[place] * rows_at[place]
-                        cuts.scores[made] = score + scratch.rest[place] * (every_row - rows_at[place])
-                        cuts.columns[made] = column
-                        cuts.codes[made] = scratch.present[place]
-                        cuts.alone[made] = 1
-                        made += 1
+                        score += scratch.rest[place] * (every_row - rows_at[place])
+                        made = _note_cut(cuts, made, score, column, scratch.present[place], 1)
         _clear_present(count, scratch)
     return made
 
