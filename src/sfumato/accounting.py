@@ -6,9 +6,18 @@ use of a mechanism, `curves` converts between currencies, `sampling` composes no
 keeps all of it, sealed in a `chain`, in a `store`.
 """
 
+from __future__ import annotations
+
+import base64
 import math
+import os
+import re
+import secrets
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sfumato.core.cost.budget import (
     Amount,
@@ -43,13 +52,16 @@ from sfumato.core.cost.curves import (
     sqrt_up,
 )
 from sfumato.core.cost.parallel import Allowance
-from sfumato.core.errors import RecipeError
+from sfumato.core.errors import LedgerError, RecipeError, VerificationFailed
 from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.core.law import SHAPES, Kind
-from sfumato.core.ledger.chain import Anchor, Entry, parse_anchor
-from sfumato.core.ledger.ledger import Ledger
+from sfumato.core.ledger.chain import Entry, OpeningEntry
+from sfumato.core.ledger.ledger import Ledger as CoreLedger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _FINE = 10**15
 
@@ -307,3 +319,176 @@ def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
 def _pure_guess(rho: float) -> float:
     high = rho + 2 * math.sqrt(max(rho, 0.0)) + 1
     return bisect_floats(lambda epsilon: epsilon * math.tanh(epsilon / 2) > rho, 0.0, high)[0]
+
+
+KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
+_ANCHOR = "sfumato-anchor-1"
+_FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """That entry `sequence` of a ledger has the hash `head`, signed by the owner of `public_key`."""
+
+    sequence: int
+    head: str
+    public_key: str
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{_ANCHOR}:{self.sequence}:{self.head}:{self.public_key}:{self.signature}"
+
+    def to_record(self) -> dict[str, object]:
+        """The anchor as a plain record."""
+        return {**asdict(self), "anchor": str(self)}
+
+
+def sign_anchor(entry: Entry, key: Ed25519PrivateKey) -> Anchor:
+    """The anchor of `entry`, signed with `key`."""
+    public = public_half(key)
+    signature = key.sign(_message(entry.sequence, entry.hash, public)).hex()
+    return Anchor(sequence=entry.sequence, head=entry.hash, public_key=public, signature=signature)
+
+
+def parse_anchor(text: str) -> Anchor:
+    """The anchor that a line spells, its signature checked; anyone can do so."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise VerificationFailed(
+            f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_ANCHOR}:"
+        )
+    sequence, head, public, signature = found.groups()
+    anchor = Anchor(sequence=int(sequence), head=head, public_key=public, signature=signature)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), _message(anchor.sequence, head, public))
+    except (InvalidSignature, ValueError):
+        raise VerificationFailed(
+            "the signature of the anchor is wrong: it was changed, or never signed"
+        ) from None
+    return anchor
+
+
+def load_key(place: Path | str, *, folder: Path | None = None, create: bool) -> Ed25519PrivateKey | None:
+    """The key of the ledger at `place`, made if it may be; None if there is no place for it, or no key."""
+    path = find_key(place, folder=folder)
+    return None if path is None else read_key(path, create=create)
+
+
+def find_key(place: Path | str, *, folder: Path | None = None) -> Path | None:
+    """Where the key of the ledger at `place` is kept: `SFUMATO_LEDGER_KEY`, or a file beside it.
+
+    Beside a ledger in a database means `ledger.key` in the project's `folder`; without one, nowhere.
+    """
+    if named := os.environ.get(KEY_VARIABLE):
+        return Path(named)
+    if isinstance(place, Path):
+        return place.with_name(place.name + ".key")
+    return None if folder is None else folder / "ledger.key"
+
+
+def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
+    """The key in the file at `path`, made if it may be; None if it is not there and may not."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        if create and not path.exists():
+            _write_key(path)
+        text = path.read_text(encoding="ascii", errors="replace") if path.exists() else None
+    except OSError as error:
+        raise LedgerError(f"the key {path.name!r} cannot be read or made: {error.strerror}") from None
+    if text is None:
+        return None
+    try:
+        return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True))
+    except ValueError:
+        raise LedgerError(f"{path.name!r} is not the key of a ledger; restore it from a backup") from None
+
+
+def public_half(key: Ed25519PrivateKey) -> str:
+    """The public key that belongs to `key`, in hexadecimal."""
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _write_key(path: Path) -> None:
+    """A new key, whole from its first instant; one that another process has just made is left."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _message(sequence: int, head: str, public: str) -> bytes:
+    return f"{_ANCHOR}\n{sequence}\n{head}\n{public}\n".encode()
+
+
+class Ledger(CoreLedger):
+    """The core's ledger with a key of its own, by which anchors of it are signed and checked.
+
+    An anchor is the hash of one entry, signed. Kept elsewhere, it shows later whether the end of the chain
+    was cut off or the whole was written anew, which the chain alone cannot.
+    """
+
+    __slots__ = ()
+
+    def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
+        """The last entry, signed with the project's key, which is made if the ledger has none yet.
+
+        Kept elsewhere, the line shows later whether entries were cut off or the chain was written anew.
+        `folder` is that of the project, where the key is if the ledger is in a database.
+        """
+        entries = self.entries()
+        recorded = find_public_key(entries)
+        key = load_key(self.path, folder=folder, create=recorded is None)
+        if key is None or recorded not in (None, public_half(key)):
+            raise LedgerError(
+                f"the key that ledger {self.name!r} was opened with is missing; restore the file "
+                f"beside it from a backup, or name it in {KEY_VARIABLE}"
+            )
+        return sign_anchor(entries[-1], key)
+
+    def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
+        """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
+
+        Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
+        """
+        anchor, name = parse_anchor(text), self.name
+        self.verify()
+        entries = self.entries()
+        public = find_public_key(entries)
+        if public is None:
+            key = load_key(self.path, folder=folder, create=False)
+            if key is None:
+                raise VerificationFailed(f"ledger {name!r} has no key, so none of its anchors can be signed")
+            public = public_half(key)
+        if anchor.public_key != public:
+            raise VerificationFailed(f"the anchor is signed by another key than that of ledger {name!r}")
+        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
+            raise VerificationFailed(
+                f"ledger {name!r} does not hold entry {anchor.sequence} as the anchor has it: an older copy "
+                "was put back, its end was cut off, or it was written anew"
+            )
+        return anchor
+
+    def _make_key(self) -> str | None:
+        # Where no ledger can be made, that is what the error is about, and no key is left there.
+        place = self.path
+        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
+        key = load_key(place, create=possible)
+        return None if key is None else public_half(key)
+
+
+def find_public_key(entries: tuple[Entry, ...]) -> str | None:
+    """The public key of anchors that the first entry of a ledger names, if it does."""
+    return entries[0].public_key if isinstance(entries[0], OpeningEntry) else None

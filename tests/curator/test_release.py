@@ -205,7 +205,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
 
 
 def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monkeypatch):
-    original = write._write_bytes
+    original = write.write_bytes
 
     def full(path, content):
         if path.name == "table.csv":
@@ -214,7 +214,7 @@ def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monke
 
     out = project.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(write, "_write_bytes", full)
+        patch.setattr("sfumato.release.folder.write_bytes", full)
         with pytest.raises(sf.ReleaseError, match="No space left"):
             sf.open(project).release(RECIPE, epsilon=1, out=out)
     assert not out.exists()

@@ -5,7 +5,7 @@ from datetime import date, datetime
 import pyarrow as pa
 import pytest
 
-from sfumato.tables.draft import profile_table
+from sfumato.tables.profile import profile_table
 
 
 def profile(values, **kwargs):

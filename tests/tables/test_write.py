@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sfumato.core.errors import ReleaseError
-from sfumato.core.files import write_file, write_folder
+from sfumato.core.files import write_file
+from sfumato.release.folder import write_folder
 
 
 def test_a_file_is_replaced_only_with_force(tmp_path):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sfumato.core.errors import ReleaseError
-from sfumato.core.facts.project import quote_toml
+from sfumato.tables import quote_toml
 
 _FIRST = ("Old", "North", "South", "East", "West", "Upper", "Lower", "New", "Great", "Little")
 _SECOND = ("Harbour", "Mill", "Garden", "Bridge", "Market", "Chapel", "Orchard", "Quarry")

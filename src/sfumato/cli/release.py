@@ -184,7 +184,7 @@ def budget(
 def _print_anchor(project: str, text: str | None, *, json: bool) -> None:
     """Prints an anchor, or that the ledger holds the one in `text`."""
     import sfumato
-    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.accounting import Ledger
 
     curator = sfumato.open(project)
     ledger, folder = Ledger.read_only(curator.ledger_path), curator.project.folder

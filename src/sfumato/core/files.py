@@ -6,10 +6,7 @@ A file is written under a temporary name in the same folder, forced to disk, and
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from sfumato.core.errors import ReleaseError, SourceError
@@ -34,41 +31,13 @@ def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
     check_file(path, force=force)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write_bytes(partial, content)
+        write_bytes(partial, content)
         partial.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise ReleaseError(f"{path.name!r} could not be written: {_reason(error)}") from None
+        raise ReleaseError(f"{path.name!r} could not be written: {explain_fault(error)}") from None
     finally:
         partial.unlink(missing_ok=True)
-
-
-def write_folder(out: Path, files: Mapping[str, bytes]) -> None:
-    """Writes `files` to a temporary folder beside `out` and renames it, in place of one that is there."""
-    target = out.resolve()
-    partial = None
-    try:
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        for name, content in files.items():
-            _write_bytes(partial / name, content)
-        partial.chmod(0o755)
-        sync_folder(partial)
-        if target.exists():
-            replaced = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            target.rename(replaced / "old")
-            partial.rename(target)
-            shutil.rmtree(replaced, ignore_errors=True)
-        else:
-            partial.rename(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise ReleaseError(
-            f"{out.name!r} could not be written: {_reason(error)}. The noisy measurements are kept in the "
-            "ledger; run the same release again and it is finished free of charge"
-        ) from None
-    finally:
-        if partial is not None and partial.exists():
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -82,14 +51,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file and forces it to disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _reason(error: OSError) -> str:
+def explain_fault(error: OSError) -> str:
+    """What went wrong, in the words of the system."""
     return error.strerror or type(error).__name__
 
 

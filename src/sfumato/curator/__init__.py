@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato.accounting import Ledger
 from sfumato.core.cost.budget import Budget, Spent
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
 from sfumato.core.facts.table import PrivacyUnit, Table, find_place
-from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
 

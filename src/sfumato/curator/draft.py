@@ -29,16 +29,8 @@ from sfumato.curator import Curator
 from sfumato.recipes.grouping import draft_rules, find_rules
 from sfumato.recipes.shared.public import read_public_table
 from sfumato.sql.finish import Answer
-from sfumato.tables.draft import (
-    MISSING,
-    PERSON_NAMES,
-    Known,
-    describe_column,
-    find_edges,
-    is_text_file,
-    name_table,
-    profile_table,
-)
+from sfumato.tables.draft import MISSING, PERSON_NAMES, Known, describe_column, is_text_file, name_table
+from sfumato.tables.profile import find_edges, profile_table
 
 # Of epsilon: for the kinds of columns, and with what they hold. The rest is for numbers among texts.
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 from sfumato.core.errors import ReleaseError, SfumatoError, SourceError, VerificationFailed
 from sfumato.core.exact import parse_delta
 from sfumato.core.facts.table import Table, parse_table
-from sfumato.core.files import MOST_TEXT, check_parent, read_regular, write_file, write_folder
+from sfumato.core.files import (
+    MOST_TEXT,
+    check_parent,
+    explain_fault,
+    read_regular,
+    sync_folder,
+    write_bytes,
+    write_file,
+)
 from sfumato.recipes.base import EXTRA_FILES, MOST_ANSWERS, Plan, Recipe, parse_epsilons, refuse_large_answers
 from sfumato.recipes.files import RECIPES, parse_record
 from sfumato.release.certificate import FORMAT, pack_json, read_costs, read_plan, sum_costs
@@ -229,3 +239,31 @@ def _check_form(certificate: object, name: str) -> dict[str, str]:
             f"{name!r}: certificate.json does not state its plan, or not the files of a release"
         )
     return stated
+
+
+def write_folder(out: Path, files: Mapping[str, bytes]) -> None:
+    """Writes `files` to a temporary folder beside `out` and renames it, in place of one that is there."""
+    target = out.resolve()
+    partial = None
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        for name, content in files.items():
+            write_bytes(partial / name, content)
+        partial.chmod(0o755)
+        sync_folder(partial)
+        if target.exists():
+            replaced = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            target.rename(replaced / "old")
+            partial.rename(target)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            partial.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise ReleaseError(
+            f"{out.name!r} could not be written: {explain_fault(error)}. The noisy measurements are kept in "
+            "the ledger; run the same release again and it is finished free of charge"
+        ) from None
+    finally:
+        if partial is not None and partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)

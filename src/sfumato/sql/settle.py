@@ -18,7 +18,6 @@ from sqlglot import exp
 from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.dates import is_dated, read_moment
 from sfumato.core.errors import refuse
-from sfumato.core.facts.project import quote_key
 from sfumato.sql.constants import (
     NotConstant,
     Value,
@@ -29,6 +28,7 @@ from sfumato.sql.constants import (
 )
 from sfumato.sql.hints import find_misspelt
 from sfumato.sql.normalize import PARAMETER
+from sfumato.tables import quote_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

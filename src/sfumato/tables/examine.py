@@ -27,7 +27,7 @@ from sfumato.core.engine.sealed import clean_batch, clean_schema
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 from sfumato.core.facts.table import Table, find_place
-from sfumato.tables.draft import DATE_FORMATS
+from sfumato.tables.profile import DATE_FORMATS
 
 if TYPE_CHECKING:
     import duckdb

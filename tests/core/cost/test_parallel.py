@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from sfumato.accounting import Allowance, Cost
 from sfumato.core.cost.filter import renyi_costs, reserve_costs
 from sfumato.core.errors import RecipeError
-from sfumato.core.facts.part import Part, split_people
+from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import parse_table
 from sfumato.recipes import Additive
 from sfumato.recipes.base import Plan
+from sfumato.recipes.shared.evaluation import split_people
 
 
 def cost(kind="gaussian", neighbours="add-remove", scale=10, **facts):

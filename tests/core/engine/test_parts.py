@@ -17,10 +17,11 @@ from sfumato.core.engine import bounded
 from sfumato.core.engine.counts import bounded_query, render, select_part
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError, SchemaError
-from sfumato.core.facts.part import SALT, Part, split_people
+from sfumato.core.facts.part import SALT, Part
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.residuals import Outcomes, Scorer, Term
+from sfumato.recipes.shared.evaluation import split_people
 
 COLUMNS = ("a", "b")
 SILENT = {"progress": lambda _: None}

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import SchemaError
-from sfumato.core.facts.project import parse_project, quote_toml, read_project
+from sfumato.core.facts.project import parse_project, read_project
 from sfumato.core.facts.table import parse_table, table_spec
+from sfumato.tables import quote_toml
 from sfumato.tables.draft import Known, draft_project
 
 BUDGET = "[budget]\nepsilon = 1\n"

@@ -6,9 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Cost, Ledger, parse_anchor
+from sfumato.accounting import Budget, Cost, Ledger, find_key, parse_anchor, read_key, sign_anchor
 from sfumato.core.errors import LedgerError, VerificationFailed
-from sfumato.core.ledger.chain import find_key, read_key, sign_anchor
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
 
@@ -134,7 +133,7 @@ def test_the_key_may_be_kept_elsewhere(tmp_path, monkeypatch):
 
 def test_a_ledger_without_a_key_gets_one_with_its_first_anchor(tmp_path, monkeypatch):
     path = tmp_path / "ledger.db"
-    monkeypatch.setattr("sfumato.core.ledger.chain.find_key", lambda *_, **__: None)
+    monkeypatch.setattr("sfumato.accounting.find_key", lambda *_, **__: None)
     ledger = Ledger(path, Budget(1))
     monkeypatch.undo()
     assert ledger.entries()[0].public_key is None

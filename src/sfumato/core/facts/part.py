@@ -88,17 +88,3 @@ class Window:
         if not window.periods or window.to_record() != dict(record):
             raise SchemaError("a recorded window has an axis, and at least one period in order")
         return window
-
-
-def split_people(shares: Mapping[str, Fraction], *, columns: tuple[str, ...]) -> tuple[Part, ...]:
-    """Parts of these shares, one after the other; the last one has all that is left.
-
-    >>> [part.share for part in split_people({"fit": Fraction(3, 4), "rest": Fraction(1, 4)}, columns=())]
-    [Fraction(3, 4), Fraction(1, 4)]
-    """
-    parts, low = [], Fraction(0)
-    for place, (name, share) in enumerate(shares.items(), 1):
-        high = Fraction(1) if place == len(shares) else low + share
-        parts.append(Part(name=name, low=low, high=high, columns=columns))
-        low = high
-    return tuple(parts)

@@ -7,7 +7,6 @@ copies.
 from __future__ import annotations
 
 import gzip
-import re
 import tomllib
 import zipfile
 import zlib
@@ -35,7 +34,6 @@ from sfumato.core.files import MOST_TEXT, read_regular
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
 _PIECE = 2**20
 _PACKED = (".gz", ".zip")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,15 +140,6 @@ def parse_toml(text: str, *, what: str) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=_parse_float)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SchemaError(f"{what} is not valid TOML: {error}") from None
-
-
-def quote_toml(text: str) -> str:
-    r"""A text as a basic string of TOML, whatever it holds.
-
-    >>> print(quote_toml('a "b"\n'))
-    "a \"b\"\n"
-    """
-    return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
 
 
 def refuse_private_file(public: PublicTable | Path | str, project: Project) -> None:
@@ -265,16 +254,3 @@ def _unpack(path: Path) -> IO[bytes]:
 
 def _parse_float(text: str) -> Decimal:
     return Decimal(text.replace("_", ""))
-
-
-def _escape(char: str) -> str:
-    # Control characters and DEL may not stand in TOML. Half a surrogate pair is no character at all: what a
-    # file's name holds beyond UTF-8 arrives as one, and no spelling of TOML brings it back.
-    if char < " " or char == "\x7f":
-        return f"\\u{ord(char):04X}"
-    return "\\uFFFD" if "\ud800" <= char <= "\udfff" else char
-
-
-def quote_key(name: str) -> str:
-    """A name as a key of TOML, in quotes where it needs them."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)

@@ -1,44 +1,34 @@
 """The chain of entries: each one seals all before it, and the sums are recomputed from them all.
 
-An anchor is the hash of one entry, signed with the project's key. Kept elsewhere, it shows later whether the
-end of the chain was cut off or the whole was written anew, which the chain alone cannot.
+The first entry may name the public key of anchors, signed hashes of entries that are kept elsewhere and show
+what the chain alone cannot: that its end was cut off, or the whole was written anew.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import os
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from sfumato.core.cost.budget import Budget, admits
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.parallel import SpentByPeriod, find_periods
-from sfumato.core.errors import LedgerError, RecipeError, SfumatoError, VerificationFailed
+from sfumato.core.errors import LedgerError, RecipeError, SfumatoError
 from sfumato.core.exact import canonical_json, parse_positive
 from sfumato.core.facts.part import Window
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     from sfumato.core.facts.table import Neighbours
 
 FORMAT = 4
 GENESIS = "0" * 64
-KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 
 Purpose = Literal["release", "statement", "other"]
-
-_ANCHOR = "sfumato-anchor-1"
-_FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,93 +363,6 @@ def refuse_other_periods(history: History, window: Window, costs: tuple[Cost, ..
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
-    """That entry `sequence` of a ledger has the hash `head`, signed by the owner of `public_key`."""
-
-    sequence: int
-    head: str
-    public_key: str
-    signature: str
-
-    def __str__(self) -> str:
-        return f"{_ANCHOR}:{self.sequence}:{self.head}:{self.public_key}:{self.signature}"
-
-    def to_record(self) -> dict[str, object]:
-        """The anchor as a plain record."""
-        return {**asdict(self), "anchor": str(self)}
-
-
-def sign_anchor(entry: Entry, key: Ed25519PrivateKey) -> Anchor:
-    """The anchor of `entry`, signed with `key`."""
-    public = public_half(key)
-    signature = key.sign(_message(entry.sequence, entry.hash, public)).hex()
-    return Anchor(sequence=entry.sequence, head=entry.hash, public_key=public, signature=signature)
-
-
-def parse_anchor(text: str) -> Anchor:
-    """The anchor that a line spells, its signature checked; anyone can do so."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
-        raise VerificationFailed(
-            f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_ANCHOR}:"
-        )
-    sequence, head, public, signature = found.groups()
-    anchor = Anchor(sequence=int(sequence), head=head, public_key=public, signature=signature)
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(signature), _message(anchor.sequence, head, public))
-    except (InvalidSignature, ValueError):
-        raise VerificationFailed(
-            "the signature of the anchor is wrong: it was changed, or never signed"
-        ) from None
-    return anchor
-
-
-def load_key(place: Path | str, *, folder: Path | None = None, create: bool) -> Ed25519PrivateKey | None:
-    """The key of the ledger at `place`, made if it may be; None if there is no place for it, or no key."""
-    path = find_key(place, folder=folder)
-    return None if path is None else read_key(path, create=create)
-
-
-def find_key(place: Path | str, *, folder: Path | None = None) -> Path | None:
-    """Where the key of the ledger at `place` is kept: `SFUMATO_LEDGER_KEY`, or a file beside it.
-
-    Beside a ledger in a database means `ledger.key` in the project's `folder`; without one, nowhere.
-    """
-    if named := os.environ.get(KEY_VARIABLE):
-        return Path(named)
-    if isinstance(place, Path):
-        return place.with_name(place.name + ".key")
-    return None if folder is None else folder / "ledger.key"
-
-
-def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
-    """The key in the file at `path`, made if it may be; None if it is not there and may not."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    try:
-        if create and not path.exists():
-            _write_key(path)
-        text = path.read_text(encoding="ascii", errors="replace") if path.exists() else None
-    except OSError as error:
-        raise LedgerError(f"the key {path.name!r} cannot be read or made: {error.strerror}") from None
-    if text is None:
-        return None
-    try:
-        return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True))
-    except ValueError:
-        raise LedgerError(f"{path.name!r} is not the key of a ledger; restore it from a backup") from None
-
-
-def public_half(key: Ed25519PrivateKey) -> str:
-    """The public key that belongs to `key`, in hexadecimal."""
-    return key.public_key().public_bytes_raw().hex()
-
-
 def _typed(*kinds: type) -> Callable[[Any], object]:
     def read(value: object) -> object:
         if type(value) not in kinds:
@@ -489,23 +392,3 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "units": _typed(dict),
     "window": _or_none(Window.from_record),
 }
-
-
-def _write_key(path: Path) -> None:
-    """A new key, whole from its first instant; one that another process has just made is left."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _message(sequence: int, head: str, public: str) -> bytes:
-    return f"{_ANCHOR}\n{sequence}\n{head}\n{public}\n".encode()

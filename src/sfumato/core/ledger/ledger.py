@@ -18,12 +18,11 @@ from typing import Any, NoReturn, Self
 from sfumato.core.cost.budget import Budget, admits, describe_charge, explain_refusal, left
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.parallel import SpentByPeriod, find_periods
-from sfumato.core.errors import BudgetExceeded, LedgerError, RecipeError, VerificationFailed
+from sfumato.core.errors import BudgetExceeded, LedgerError, RecipeError
 from sfumato.core.exact import ExactLike, format_exact
 from sfumato.core.facts.part import Window
 from sfumato.core.ledger import chain
 from sfumato.core.ledger.chain import (
-    Anchor,
     AnswerEntry,
     BudgetEntry,
     ChargeEntry,
@@ -86,12 +85,12 @@ class Ledger:
         self._attach(path, timeout=timeout, writable=True)
         if not self._store.exists(timeout=timeout):
             if budget is None:
-                raise LedgerError(f"ledger {self._store.name!r} does not exist; give a budget to open one")
+                raise LedgerError(f"ledger {self.name!r} does not exist; give a budget to open one")
             self._create(budget)
         history = self._load_secret()
         if budget is not None and budget != history.limit:
             raise LedgerError(
-                f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
+                f"ledger {self.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
                 "change_budget, or run `sfumato budget --accept`"
             )
@@ -108,6 +107,11 @@ class Ledger:
     def path(self) -> Path | str:
         """Where the ledger is kept: a path, or a URL."""
         return self._store.place
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._store.name
 
     @property
     def secret(self) -> bytes:
@@ -159,19 +163,19 @@ class Ledger:
         if part_of is not None and window is not None:
             raise RecipeError("a part of a charge has no window: that of the charge has paid for it")
         with self._history(write=True) as (session, history):
-            refuse_other_neighbours(history, costs, name=self._store.name)
+            refuse_other_neighbours(history, costs, name=self.name)
             if part_of is not None:
                 self._check_charge(history, part_of)
                 if part_of.table != table or not part_of.costs:
                     raise LedgerError(f"charge {part_of.sequence} pays for no part of this one")
             units = units or {table: (part_of.costs if part_of else costs)[0].unit}
-            refuse_other_units(history, units, name=self._store.name)
+            refuse_other_units(history, units, name=self.name)
             if window is not None:
-                refuse_other_periods(history, window, costs, name=self._store.name)
+                refuse_other_periods(history, window, costs, name=self.name)
             for spent in history.spent.find(find_periods(window)):
                 if not admits(history.limit, spent, costs):
                     raise explain_refusal(
-                        history.limit, spent, costs, name=self._store.name, window=window is not None
+                        history.limit, spent, costs, name=self.name, window=window is not None
                     )
             if asked_by is not None:
                 _refuse_beyond_share(history, asked_by, costs, window)
@@ -302,7 +306,7 @@ class Ledger:
         with self._history(write=True) as (session, history):
             if not all(admits(budget, each) for each in history.spent.find(None)):
                 raise LedgerError(
-                    f"ledger {self._store.name!r} has already spent more than "
+                    f"ledger {self.name!r} has already spent more than "
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
                 )
             return _append(session, history, BudgetEntry, budget=budget.to_record())
@@ -344,45 +348,6 @@ class Ledger:
                 known = self._shares[person] = (window, spent, _report(share, spent, window))
             return known[2]
 
-    def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
-        """The last entry, signed with the project's key, which is made if the ledger has none yet.
-
-        Kept elsewhere, the line shows later whether entries were cut off or the chain was written anew.
-        `folder` is that of the project, where the key is if the ledger is in a database.
-        """
-        with self._history() as (_, history):
-            recorded = history.opening.public_key
-            key = chain.load_key(self._store.place, folder=folder, create=recorded is None)
-            if key is None or recorded not in (None, chain.public_half(key)):
-                raise LedgerError(
-                    f"the key that ledger {self._store.name!r} was opened with is missing; restore the file "
-                    f"beside it from a backup, or name it in {chain.KEY_VARIABLE}"
-                )
-            return chain.sign_anchor(history.entries[-1], key)
-
-    def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
-        """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
-
-        Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
-        """
-        anchor, name = chain.parse_anchor(text), self._store.name
-        self.verify()
-        with self._history() as (_, history):
-            entries, public = history.entries, history.opening.public_key
-        if public is None:
-            key = chain.load_key(self._store.place, folder=folder, create=False)
-            if key is None:
-                raise VerificationFailed(f"ledger {name!r} has no key, so none of its anchors can be signed")
-            public = chain.public_half(key)
-        if anchor.public_key != public:
-            raise VerificationFailed(f"the anchor is signed by another key than that of ledger {name!r}")
-        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
-            raise VerificationFailed(
-                f"ledger {name!r} does not hold entry {anchor.sequence} as the anchor has it: an older copy "
-                "was put back, its end was cut off, or it was written anew"
-            )
-        return anchor
-
     def verify(self, *, anchor: str | None = None) -> str:
         """The head of the chain, after checking every entry and every stored answer.
 
@@ -399,7 +364,7 @@ class Ledger:
             return history.head
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.name!r})"
+        return f"Ledger({self.name!r})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger cannot be pickled or copied; open it again from its path")
@@ -414,12 +379,13 @@ class Ledger:
         self._shares = {}
 
     def _create(self, budget: Budget) -> None:
-        secret, place = secrets.token_bytes(32), self._store.place
-        # Where no ledger can be made, that is what the error is about, and no key is left there.
-        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
-        key = chain.load_key(place, create=possible)
-        first = chain.open_chain(budget, secret, public_key=None if key is None else chain.public_half(key))
+        secret = secrets.token_bytes(32)
+        first = chain.open_chain(budget, secret, public_key=self._make_key())
         self._store.create(secret=secret, first=first, timeout=self._timeout)
+
+    def _make_key(self) -> str | None:
+        """The public half of a new key for anchors; here are none, since nothing is admitted by one."""
+        return None
 
     @try_again
     def _load_secret(self) -> History:
@@ -434,7 +400,7 @@ class Ledger:
     @contextmanager
     def _history(self, *, write: bool = False, whole: bool = False) -> Iterator[tuple[Session, History]]:
         if write and not self._writable:
-            raise LedgerError(f"ledger {self._store.name!r} was opened for reading only")
+            raise LedgerError(f"ledger {self.name!r} was opened for reading only")
         # Taken before the transaction begins, which therefore sees at least as much.
         place = str(self._store.place)
         seen = self._verified or _verified.get(place)
@@ -476,21 +442,19 @@ class Ledger:
 
     def _check_charge(self, history: History, entry: Entry) -> None:
         if not isinstance(entry, ChargeEntry) or not history.holds(entry):
-            raise LedgerError(f"ledger {self._store.name!r} has no such charge to answer")
+            raise LedgerError(f"ledger {self.name!r} has no such charge to answer")
 
     def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
         stored = session.read_progress(entry.sequence)
         expected = None if after is None else hashlib.sha256(after).hexdigest()
         if (None if stored is None else stored[1]) not in (expected, sha256):
             raise LedgerError(
-                f"another process goes on with charge {entry.sequence} of ledger {self._store.name!r}; "
+                f"another process goes on with charge {entry.sequence} of ledger {self.name!r}; "
                 "run the same release again when it is done"
             )
 
     def _damaged(self, reason: str) -> LedgerError:
-        return LedgerError(
-            f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
-        )
+        return LedgerError(f"ledger {self.name!r} cannot be trusted: {reason}; restore it from a backup")
 
 
 def _refuse_beyond_share(

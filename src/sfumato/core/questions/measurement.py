@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -147,13 +147,6 @@ Answer = Measurement | Chosen
 def find_part(ask: Ask) -> Part | None:
     """The part of the people that `ask` is asked of; None if it is all of them."""
     return ask.part if isinstance(ask, Request | Choice) else None
-
-
-def take_part(ask: Ask, part: Part, *, label: str = "") -> Ask:
-    """`ask`, asked of a part of the people; its name begins with `label`."""
-    if not isinstance(ask, Request | Choice):
-        raise RecipeError(f"{ask.name!r} cannot be asked of a part of the people")
-    return replace(ask, part=part, name=f"{label}{ask.name}")
 
 
 def request_grid(table: Table, request: Request) -> int:

@@ -32,7 +32,8 @@ from sfumato.core.facts.column import Column, parse_ranges
 from sfumato.core.facts.domain import Bins, IntegerRange, Values
 from sfumato.core.facts.project import Project
 from sfumato.core.facts.table import Bounding, PrivacyUnit, Table
-from sfumato.core.files import MOST_TEXT, read_regular, write_folder
+from sfumato.core.files import MOST_TEXT, read_regular
+from sfumato.release.folder import write_folder
 from sfumato.tables.contest import Parameters, Run, read_parameters
 from sfumato.tables.read import table_to_csv
 

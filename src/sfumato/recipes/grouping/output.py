@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.exact import format_exact
-from sfumato.core.facts.project import quote_toml
 from sfumato.report.pages.svg import draw_file, element, write
 from sfumato.report.pages.words import clip_text, plain_text, plural
+from sfumato.tables import quote_toml
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period
-from sfumato.core.facts.project import quote_toml
 from sfumato.recipes.shared.public import encode_public, read_numbers
+from sfumato.tables import quote_toml
 from sfumato.tables.rules import quote_column
 
 MOST_RULES = 12

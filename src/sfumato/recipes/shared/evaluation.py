@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import parse_column
-from sfumato.core.facts.part import Part, split_people
+from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import Table
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, ask_cost, in_records, take_part
+from sfumato.core.questions.choices import Choice
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import CONFIDENCE, Link, Outcomes, Scorer, Term
 from sfumato.inference.models.additive import read_model
@@ -47,6 +48,7 @@ from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import calibrate
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.part import Part
     from sfumato.recipes.shared.model import ModelOptions
 
 Record = dict[str, Any]
@@ -483,3 +485,24 @@ def _read_loss(judged: Record) -> float:
         if key in judged:
             return sign * float(judged[key]["value"])
     return math.inf
+
+
+def split_people(shares: Mapping[str, Fraction], *, columns: tuple[str, ...]) -> tuple[Part, ...]:
+    """Parts of these shares, one after the other; the last one has all that is left.
+
+    >>> [part.share for part in split_people({"fit": Fraction(3, 4), "rest": Fraction(1, 4)}, columns=())]
+    [Fraction(3, 4), Fraction(1, 4)]
+    """
+    parts, low = [], Fraction(0)
+    for place, (name, share) in enumerate(shares.items(), 1):
+        high = Fraction(1) if place == len(shares) else low + share
+        parts.append(Part(name=name, low=low, high=high, columns=columns))
+        low = high
+    return tuple(parts)
+
+
+def take_part(ask: Ask, part: Part, *, label: str = "") -> Ask:
+    """`ask`, asked of a part of the people; its name begins with `label`."""
+    if not isinstance(ask, Request | Choice):
+        raise RecipeError(f"{ask.name!r} cannot be asked of a part of the people")
+    return replace(ask, part=part, name=f"{label}{ask.name}")

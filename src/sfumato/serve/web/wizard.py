@@ -31,14 +31,7 @@ from sfumato.core.errors import SchemaError, SfumatoError
 from sfumato.core.exact import format_exact, parse_positive
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples
-from sfumato.core.facts.project import (
-    Project,
-    list_files,
-    parse_project,
-    quote_key,
-    quote_toml,
-    refuse_private_file,
-)
+from sfumato.core.facts.project import Project, list_files, parse_project, refuse_private_file
 from sfumato.core.facts.table import Table
 from sfumato.curator import Curator, describe_source
 from sfumato.recipes.files import parse_recipe
@@ -46,6 +39,7 @@ from sfumato.report.pages.answers import Interval, draw_intervals_of
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show
+from sfumato.tables import quote_key, quote_toml
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service

@@ -9,7 +9,6 @@ import pytest
 from helpers.asking import cells
 from helpers.contract_tables import source_name
 from sfumato.core.errors import SfumatoError
-from sfumato.core.facts.part import split_people
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.choices import CapChoice, NormChoice
 from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts
@@ -17,6 +16,7 @@ from sfumato.core.questions.measurement import Request
 from sfumato.core.questions.moments import SCORE_GRID, LinkWeights, Moments
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Link, Outcomes, Residuals, Scorer, Term
+from sfumato.recipes.shared.evaluation import split_people
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import Source
 from sfumato.sql.statement import read_statement
