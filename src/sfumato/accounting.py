@@ -12,7 +12,7 @@ import base64
 import math
 import os
 import re
-import secrets
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -415,18 +415,20 @@ def public_half(key: Ed25519PrivateKey) -> str:
 
 def _write_key(path: Path) -> None:
     """A new key, whole from its first instant; one that another process has just made is left."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate().private_bytes_raw()
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+            file.write(base64.b64encode(key) + b"\n")
             file.flush()
             os.fsync(file.fileno())
         os.link(draft, path)
     except FileExistsError:
         pass
     finally:
-        draft.unlink(missing_ok=True)
+        Path(draft).unlink(missing_ok=True)
 
 
 def _message(sequence: int, head: str, public: str) -> bytes:
