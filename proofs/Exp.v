@@ -35,17 +35,17 @@ Definition exp_bounds (fuel : nat) (n d bits : Z) : option (Z * Z) :=
     end.
 
 (* The floor of 2^bits (1 - exp(- n / d)). *)
-Fixpoint loss_floor (fuel : nat) (guard n d bits : Z) : option Z :=
+Fixpoint loss_floor (fuel terms : nat) (guard n d bits : Z) : option Z :=
   match fuel with
   | O => None
   | S fuel' =>
-      match exp_bounds 4000 n d (bits + guard) with
+      match exp_bounds terms n d (bits + guard) with
       | None => None
       | Some (low, high) =>
           let one := 2 ^ (bits + guard) in
           let floor := (one - high) / 2 ^ guard in
           if floor =? Z.min ((one - low) / 2 ^ guard) (2 ^ bits - 1) then Some floor
-          else loss_floor fuel' (guard * 2) n d bits
+          else loss_floor fuel' terms (guard * 2) n d bits
       end
   end.
 
@@ -363,15 +363,15 @@ Proof.
 Qed.
 
 (* What `loss_floor` returns is the floor of 2^bits (1 - exp(-n/d)). *)
-Theorem loss_floor_right : forall fuel guard n d bits f, (0 < n)%Z -> (0 < d)%Z -> (0 <= bits)%Z -> (0 <= guard)%Z ->
-  loss_floor fuel guard n d bits = Some f ->
+Theorem loss_floor_right : forall fuel terms guard n d bits f, (0 < n)%Z -> (0 < d)%Z -> (0 <= bits)%Z -> (0 <= guard)%Z ->
+  loss_floor fuel terms guard n d bits = Some f ->
   IZR f <= IZR (2 ^ bits) * (1 - exp (- (IZR n / IZR d))) < IZR f + 1.
 Proof.
-  induction fuel as [|fuel IH]; intros guard n d bits f Hn Hd Hb Hg H; [discriminate|]. cbn [loss_floor] in H.
-  destruct (exp_bounds 4000 n d (bits + guard)) as [[low high]|] eqn:E; [|discriminate].
+  induction fuel as [|fuel IH]; intros terms guard n d bits f Hn Hd Hb Hg H; [discriminate|]. cbn [loss_floor] in H.
+  destruct (exp_bounds terms n d (bits + guard)) as [[low high]|] eqn:E; [|discriminate].
   pose proof (exp_enclosed _ n d (bits + guard) low high ltac:(lia) Hd ltac:(lia) E) as HE.
   set (x := IZR n / IZR d) in *. set (one := (2 ^ (bits + guard))%Z) in *.
-  match type of H with (if ?c then _ else _) = _ => destruct c eqn:Ef end; [|apply (IH (guard * 2)%Z); auto; lia].
+  match type of H with (if ?c then _ else _) = _ => destruct c eqn:Ef end; [|apply (IH terms (guard * 2)%Z); auto; lia].
   injection H as <-. apply Z.eqb_eq in Ef.
   pose proof (pow2_pos guard Hg) as Hpg. pose proof (pow2_pos bits Hb) as Hpb.
   assert (IZR one = IZR (2 ^ bits) * IZR (2 ^ guard)) as Hone by (unfold one; rewrite <- mult_IZR, <- Z.pow_add_r; auto; lia).

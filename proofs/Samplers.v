@@ -51,6 +51,10 @@ Fixpoint wide (one : prog (option Z)) (tries : nat) : prog Z :=
   | S tries => bind one (fun o => match o with Some x => Ret x | None => wide one tries end)
   end.
 
+(* The loss of a pair, for noise of a power and a scale sn / sd: `_Plan.loss`. *)
+Definition pair_loss (power sn sd shift block offset : Z) : Z * Z :=
+  let first := block * 2 ^ shift in (((first + offset) ^ power - first ^ power) * sd ^ power, power * sn ^ power).
+
 (* `_flip`: a coin that shows heads with probability exp(- n / d), from an enclosure of that. *)
 Definition flip_decide (bounds : Z -> option (Z * Z)) (b v : Z) : option bool :=
   match bounds b with
@@ -951,3 +955,94 @@ Proof.
     apply IZR_le in Hh. lra.
 Qed.
 End Flip.
+
+(* ==== The code as it is put together ==== *)
+Definition exponent (power sn sd : Z) (k : nat) : R := INR k ^ Z.to_nat power / (IZR power * (IZR sn / IZR sd) ^ Z.to_nat power).
+
+Lemma IZR_pow : forall a p, (0 <= p)%Z -> IZR (a ^ p) = IZR a ^ Z.to_nat p.
+Proof. intros a p Hp. rewrite pow_IZR. f_equal. rewrite Z2Nat.id; auto. Qed.
+
+Theorem pair_loss_right : forall power sn sd shift k u, (0 < power)%Z -> (0 < sn)%Z -> (0 < sd)%Z -> (0 <= shift)%Z ->
+  let (n, d) := pair_loss power sn sd shift (Z.of_nat k) (Z.of_nat u) in (0 <= n)%Z /\ (0 < d)%Z /\
+    IZR n / IZR d = exponent power sn sd (k * block_size shift + u) - exponent power sn sd (k * block_size shift).
+Proof.
+  intros power sn sd shift k u Hp Hn Hd Hs. unfold pair_loss.
+  pose proof (block_size_Z shift) as Hb.
+  assert (0 <= Z.of_nat k * 2 ^ shift)%Z as Hf by (rewrite <- Hb; lia).
+  split; [|split].
+  - apply Z.mul_nonneg_nonneg; [|apply Z.pow_nonneg; lia].
+    pose proof (Z.pow_le_mono_l (Z.of_nat k * 2 ^ shift) (Z.of_nat k * 2 ^ shift + Z.of_nat u) power ltac:(lia)). lia.
+  - apply Z.mul_pos_pos; auto. apply Z.pow_pos_nonneg; lia.
+  - unfold exponent. rewrite <- Hb, plus_INR, mult_INR, !INR_IZR_INZ.
+    rewrite !mult_IZR, minus_IZR, !IZR_pow, plus_IZR, mult_IZR by lia.
+    assert (0 < IZR sn) by (apply (IZR_lt 0); auto). assert (0 < IZR sd) by (apply (IZR_lt 0); auto).
+    assert (0 < IZR power) by (apply (IZR_lt 0); auto).
+    unfold Rdiv. rewrite (Rpow_mult_distr (IZR sn)), pow_inv.
+    assert (IZR sn ^ Z.to_nat power <> 0) by (apply pow_nonzero; lra).
+    assert (IZR sd ^ Z.to_nat power <> 0) by (apply pow_nonzero; lra).
+    field. repeat split; auto; lra.
+Qed.
+
+(* Discrete Laplace noise of a scale sn / sd, by one table: x has the chance exp(-|x| sd / sn) (1 - q)/(1 + q), from uniform words. *)
+Theorem laplace_narrow_code : forall word_bits sn sd table, (1 < word_bits)%Z -> (0 < sn)%Z -> (0 < sd)%Z ->
+  (forall b, (0 <= b)%Z -> exists terms guard, (0 <= guard)%Z /\ laplace_thresholds terms sd sn b guard true = Some (table b)) ->
+  forall fuel x, let r := IZR sd / IZR sn in
+    let p := exp (- (r * IZR (Z.abs x))) * ((1 - q r) / (1 + q r)) in
+    p - 2 / (width (half word_bits) * INR (count word_bits) ^ fuel) <=
+      chance word_bits (narrow word_bits table fuel) (is x) <= p.
+Proof.
+  intros word_bits sn sd table Hw Hn Hd Ht fuel x r p.
+  assert (0 < r) as Hr by (apply Rmult_lt_0_compat; [apply (IZR_lt 0); auto | apply Rinv_0_lt_compat, (IZR_lt 0); auto]).
+  unfold p. rewrite <- laplace_narrow by auto.
+  apply (narrow_law word_bits Hw (folded_C r)); [apply folded_range; auto | apply folded_rises; auto |].
+  intros b k Hb. destruct (Ht b Hb) as (terms & guard & Hg & H).
+  apply (laplace_thresholds_right terms sd sn b guard true (table b) Hd Hn Hb Hg H k).
+Qed.
+
+(* The same by blocks: one trial gives x with a chance proportional to exp(-|x| sd / sn), from uniform words. *)
+Theorem laplace_wide_code : forall word_bits sn sd table floor shift keep_bits,
+  (1 < word_bits)%Z -> (0 < sn)%Z -> (0 < sd)%Z -> (0 <= shift)%Z -> (0 <= keep_bits)%Z -> (shift + keep_bits <= word_bits)%Z ->
+  (forall b, (0 <= b)%Z -> exists terms guard, (0 <= guard)%Z /\
+    laplace_thresholds terms (sd * 2 ^ shift) sn b guard false = Some (table b)) ->
+  (forall n d b, (0 < n)%Z -> (0 < d)%Z -> (0 <= b)%Z -> exists fuel terms guard, (0 <= guard)%Z /\
+    loss_floor fuel terms guard n d b = Some (floor n d b)) ->
+  forall fuel x, let r := IZR sd / IZR sn in
+    let p := exp (- (r * IZR (Z.abs x))) / (2 * INR (block_size shift) * (1 / (1 - exp (- (INR (block_size shift) * r))))) in
+    p - slack word_bits keep_bits fuel <=
+      chance word_bits (trial word_bits table floor (pair_loss 1 sn sd shift) shift keep_bits fuel) (gives x) <= p.
+Proof.
+  intros word_bits sn sd table floor shift keep_bits Hw Hn Hd Hs Hk Hroom Ht Hf fuel x r p.
+  assert (0 < IZR sn) as HnR by (apply (IZR_lt 0); auto). assert (0 < IZR sd) as HdR by (apply (IZR_lt 0); auto).
+  pose proof (block_size_pos shift Hs) as Hbs. apply lt_0_INR in Hbs.
+  assert (0 < r) as Hr by (apply Rmult_lt_0_compat; [auto | apply Rinv_0_lt_compat; auto]).
+  set (rate := INR (block_size shift) * r). assert (0 < rate) as HR by (apply Rmult_lt_0_compat; auto).
+  assert (IZR (sd * 2 ^ shift) / IZR sn = rate) as ER.
+  { unfold rate, r. rewrite mult_IZR, <- (block_size_Z shift), <- INR_IZR_INZ. field. lra. }
+  assert (forall k, exponent 1 sn sd k = INR k * r) as Hexp.
+  { intros k. unfold exponent, r. change (Z.to_nat 1) with 1%nat. simpl pow. field. split; lra. }
+  pose proof (trial_law word_bits Hw (exponent 1 sn sd) shift keep_bits Hs Hk Hroom (sided_C rate) (sided_range rate HR)
+    (sided_rises rate HR) table) as T.
+  assert (forall b k, (0 <= b)%Z -> let t := nth k (table b) (2 ^ b - 1)%Z in
+    IZR t <= sided_C rate k * width b < IZR t + 1) as Hfloors.
+  { intros b k Hb. destruct (Ht b Hb) as (terms & guard & Hg & H). rewrite <- ER.
+    apply (laplace_thresholds_right terms (sd * 2 ^ shift) sn b guard false (table b)); auto.
+    apply Z.mul_pos_pos; auto. apply Z.pow_pos_nonneg; lia. }
+  specialize (T Hfloors (1 / (1 - exp (- rate)))).
+  assert (0 < 1 - exp (- rate)) as H1 by (pose proof (q_range rate HR); unfold q in *; lra).
+  specialize (T ltac:(apply Rmult_lt_0_compat; [lra | apply Rinv_0_lt_compat; auto])).
+  assert (forall k, sided_C rate k - before (sided_C rate) k = exp (- exponent 1 sn sd (k * block_size shift)) / (1 / (1 - exp (- rate)))) as Hblocks.
+  { intros k. rewrite (laplace_blocks rate HR). unfold q. do 2 f_equal. rewrite Hexp, mult_INR. unfold rate. ring. }
+  specialize (T Hblocks (pair_loss 1 sn sd shift) floor).
+  assert (forall k u, (u < block_size shift)%nat ->
+    let (n, d) := pair_loss 1 sn sd shift (Z.of_nat k) (Z.of_nat u) in (0 <= n)%Z /\ (0 < d)%Z /\
+      IZR n / IZR d = exponent 1 sn sd (k * block_size shift + u) - exponent 1 sn sd (k * block_size shift)) as Hloss.
+  { intros k u _. apply pair_loss_right; lia. }
+  specialize (T Hloss).
+  assert (forall n d b, (0 < n)%Z -> (0 < d)%Z -> (0 <= b)%Z ->
+    IZR (floor n d b) <= (1 - exp (- (IZR n / IZR d))) * width b < IZR (floor n d b) + 1) as Hfl.
+  { intros n d b H2 H3 H4. destruct (Hf n d b H2 H3 H4) as (f & terms & guard & Hg & H).
+    rewrite Rmult_comm. apply (loss_floor_right f terms guard n d b); auto. }
+  specialize (T Hfl fuel x). unfold target, one_trial in T. rewrite Hexp in T. unfold p. fold rate.
+  replace (r * IZR (Z.abs x)) with (INR (Z.to_nat (Z.abs x)) * r); [exact T|].
+  rewrite INR_IZR_INZ, Z2Nat.id by lia. ring.
+Qed.

@@ -1,24 +1,21 @@
 """The machine-checked proofs: they compile, rest on the reals alone, and name code that there is."""
 
 import ast
-import importlib.util
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from helpers.oracle import REASON, load_check
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "sfumato"
 FILES = sorted((ROOT / "proofs").glob("*.v"))
 
-specification = importlib.util.spec_from_file_location("check", ROOT / "proofs" / "check.py")
-check = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(check)
 
-needs_coq = pytest.mark.skipif(
-    shutil.which("coqc") is None, reason="needs Coq: apt-get install coq libcoq-coquelicot ocaml-nox"
-)
+check = load_check()
+needs_coq = pytest.mark.skipif(shutil.which("coqc") is None, reason=REASON)
 CLAIMS = check.read_claims()
 
 
