@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from helpers.drawn import change_draws
 from helpers.projects import write_project
 from sfumato.accounting import Cost
 from sfumato.audit import AuditError, audit
@@ -27,7 +28,6 @@ from sfumato.core.engine import duckdb as engine_module
 from sfumato.core.facts.project import parse_project, read_project
 from sfumato.core.questions import counts
 from sfumato.core.questions.choices import CapChoice
-from sfumato.curator import statements
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
@@ -269,14 +269,12 @@ def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):
 
 
 def test_noise_scaled_by_the_records_is_caught(project, monkeypatch):
-    original = statements._add_noise
-
     def scaled(plan, true_aggregates, source):
         size = 1 + int(np.abs(true_aggregates.true_values[0]).sum())
         noises = tuple(replace(each, scale=each.scale / size) for each in plan.noises)
         return original(replace(plan, noises=noises), true_aggregates, source)
 
-    monkeypatch.setattr(statements, "_add_noise", scaled)
+    original = change_draws(monkeypatch, scaled)
     assert "neighbours ask for different noise" in catch(STATEMENTS[0], project())
 
 

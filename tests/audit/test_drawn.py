@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato.core.noise
-from helpers.drawn import find_miscount, find_overdraft, watch_draws
+from helpers.drawn import change_draws, find_miscount, find_overdraft, watch_draws
 from helpers.exact import RECIPES, Exact
 from sfumato.accounting import Cost
 from sfumato.audit.noise_off import NoiseRequest
 from sfumato.core import door
 from sfumato.core.questions.gradients import Gradients
-from sfumato.curator import describe_source, statements
+from sfumato.curator import describe_source
 from sfumato.curator.draft import draft_privately
 from sfumato.recipes import field_groups
 
@@ -136,31 +136,25 @@ class Careless:
         return self.drawers[name](plain) if name in self.drawers else plain
 
 
-def change_draws(monkeypatch, **drawers):
+def change_drawers(monkeypatch, **drawers):
     """Has statements draw by other means."""
-    plain = statements._add_noise
-
-    def draw(plan, exact, source):
-        return plain(plan, exact, Careless(source, **drawers))
-
-    monkeypatch.setattr(statements, "_add_noise", draw)
+    plain = change_draws(
+        monkeypatch, lambda plan, exact, source: plain(plan, exact, Careless(source, **drawers))
+    )
 
 
 @pytest.mark.parametrize("name", ["added", "Gaussian", "chosen groups", "levels", "all quantiles", "bins"])
 def test_half_the_noise_of_a_statement_is_caught(fresh, monkeypatch, name):
-    change_draws(monkeypatch, add_noise=halve)
+    change_drawers(monkeypatch, add_noise=halve)
     assert "drawn, not charged" in find_overdraft(fresh.ask(spell(name)))
 
 
 def test_half_the_noise_of_a_selection_alone_is_caught(fresh, monkeypatch):
-    plain = statements._add_noise
-
     def draw(plan, exact, source):
-        return plain(
-            replace(plan, selection=replace(plan.selection, scale=plan.selection.scale / 2)), exact, source
-        )
+        chosen = replace(plan.selection, scale=plan.selection.scale / 2)
+        return plain(replace(plan, selection=chosen), exact, source)
 
-    monkeypatch.setattr(statements, "_add_noise", draw)
+    plain = change_draws(monkeypatch, draw)
     assert "drawn, not charged" in find_overdraft(fresh.ask(spell("chosen groups")))
 
 
@@ -168,7 +162,7 @@ def test_noise_that_is_drawn_twice_is_caught(fresh, monkeypatch):
     def twice(drawer):
         return lambda *given, **named: (drawer(*given, **named), drawer(*given, **named))[1]
 
-    change_draws(monkeypatch, add_noise=twice)
+    change_drawers(monkeypatch, add_noise=twice)
     assert "drawn, not charged" in find_overdraft(fresh.ask(spell("levels")))
 
 

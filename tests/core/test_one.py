@@ -81,11 +81,7 @@ def test_one_module_draws_noise_for_a_release():
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in DRAWS
     }
-    # Statements are planned outside, and what the door draws for them is listed there.
-    assert {each for each in drawing if each.split("/")[0] not in APART} == {
-        "core/door.py",
-        "curator/draws.py",
-    }
+    assert {each for each in drawing if each.split("/")[0] not in APART} == {"core/door.py"}
 
 
 def test_engines_and_recipes_rarely_ask_for_the_kind_of_a_question():

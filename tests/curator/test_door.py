@@ -8,28 +8,28 @@ from fractions import Fraction
 import pytest
 
 import sfumato as sf
-from helpers.asking import Stub
+from helpers.asking import TABLES, Counted, Stub, count_records
 from helpers.fitted_recipe import Fitted
 from helpers.projects import write_project
-from sfumato.accounting import Ledger
+from sfumato.accounting import Cost, Ledger
 from sfumato.core.door import Bill, Charged
 from sfumato.core.errors import ChargeKept, LedgerError
 
 
-def make_charge():
-    bill = Bill(digest="d", description={}, tables="t", costs=(), version=lambda _: "v")
-    stub = Stub("v")
-    return Charged(bill, stub, ledger=stub, noise=None)
-
-
 def test_an_answer_closes_its_charge():
-    charge = make_charge()
-    assert charge.measure((), lambda: 7, lambda exact, _: exact + 1) == 8
+    costs, engine = (
+        (Cost(kind="laplace", scale=Fraction(4), sensitivity=Fraction(2), count=3, unit="p"),),
+        Counted(),
+    )
+    bill = Bill(digest="d", description={}, tables="t", costs=costs, version=lambda _: "v", described=TABLES)
+    charge = Charged(bill, Stub("v", costs), ledger=Stub("v"), noise=None)
+    engine.ask(charge, count_records(4))
     charge.store(b"part", final=False)
-    assert charge.measure((), lambda: 7, lambda exact, _: exact + 1) == 8, "the parts of one answer"
+    engine.ask(charge, count_records(4))  # the parts of one answer
     charge.store(b"whole")
     with pytest.raises(LedgerError, match="pays for no other"):
-        charge.measure((), lambda: pytest.fail("records were read"), lambda exact, _: exact)
+        engine.ask(charge, count_records(4))
+    assert engine.times == 2
 
 
 def test_an_answer_that_could_not_be_stored_is_not_returned(project, monkeypatch):

@@ -1,12 +1,15 @@
 """Noise under a charge: which open groups are kept follows from their noisy numbers alone."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from helpers.projects import open_rows
-from sfumato.curator.draws import draw_noisy
+from sfumato.core.algebra.asks import Asked, Kept
+from sfumato.core.door import draw_groups
+from sfumato.core.engine.aggregates import TrueAggregates
 
 FAR = 10**6
 STATEMENT = "DP-SELECT 2 DELTA 1e-7 word, COUNT(*) AS n FROM t GROUP BY word"
@@ -27,9 +30,8 @@ def test_open_groups_are_kept_by_their_noisy_number(tmp_path, monkeypatch, amoun
 
 @pytest.mark.parametrize(("amount", "kept"), [(-FAR, ()), (FAR, (("a",), ("b",)))])
 def test_what_is_drawn_decides_and_not_what_is_true(amount, kept):
-    plan = SimpleNamespace(selection=SimpleNamespace(scale=1, threshold=10), noises=())
-    exact = SimpleNamespace(
-        true_values=(), true_individuals=np.array([5000, 1]), true_keys=(("a",), ("b",)), values=()
-    )
+    query = SimpleNamespace(measures=())
+    asked = Asked(query=query, drawn=(), kept=Kept(Fraction(1), 10, Fraction(0)))
+    exact = TrueAggregates((), (("a",), ("b",)), np.array([5000, 1]))
     source = SimpleNamespace(add_noise=lambda values, **_: values + amount, exponential_choice=None)
-    assert draw_noisy(plan, exact, source).keys == kept
+    assert draw_groups(asked, exact, source).keys == kept

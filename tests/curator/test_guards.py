@@ -1,63 +1,93 @@
 """What the door refuses, whoever asks: a changed source, a second answer, more than was charged."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from helpers.asking import Stub
+from helpers.asking import TABLES, Counted, Stub, count_records
 from helpers.drawn import watch_draws
 from helpers.projects import open_rows
 from sfumato.accounting import Cost
+from sfumato.core.algebra.asks import Divided, Kept, Levelled, Picked, Ranked
 from sfumato.core.door import Bill, Charged
 from sfumato.core.errors import ChargeKept, LedgerError
 
-COST = Cost(kind="laplace", scale=Fraction(4), sensitivity=Fraction(2))
+COST = Cost(kind="laplace", scale=Fraction(4), sensitivity=Fraction(2), unit="p")
+BILL = {"digest": "d", "description": {}, "tables": "t", "described": TABLES}
 
 
 def make_charge(*versions, **facts):
     """A charge for the first version; every look at the source finds the next."""
     left = list(versions[1:])
-    bill = Bill(digest="d", description={}, tables="t", costs=(COST,), version=lambda _: left.pop(0))
+    bill = Bill(**BILL, costs=(COST,), version=lambda _: left.pop(0))
     stub = Stub(versions[0], (COST,))
     return Charged(bill, stub, ledger=stub, noise=None, **facts)
 
 
-def test_nothing_is_drawn_from_a_source_that_changed():
-    drawn = []
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch):
+    """The exact values that noise was drawn for, none of which is added."""
+    values = []
+
+    def add_noise(exact, *, kind, scale):
+        values.append(exact.tolist())
+        return exact
+
+    monkeypatch.setattr("sfumato.core.noise.add_noise", add_noise)
+    return values
+
+
+def test_nothing_is_drawn_from_a_source_that_changed(drawn):
     with pytest.raises(ChargeKept, match="changed while it was read"):
-        make_charge("one", "two").measure([(COST, None)], lambda: 7, lambda exact, _: drawn.append(exact))
+        Counted().ask(make_charge("one", "two"), count_records(4))
     assert drawn == []
-    assert make_charge("one", "one").measure([(COST, None)], lambda: 7, lambda exact, _: exact + 1) == 8
+    assert Counted().ask(make_charge("one", "one"), count_records(4)) == 7
 
 
-def test_a_charge_that_has_its_answer_pays_for_no_other():
-    drawn = []
+def test_a_charge_that_has_its_answer_pays_for_no_other(drawn):
     with pytest.raises(LedgerError, match="pays for no other"):
-        make_charge("one", "one", answer=b"a").measure(
-            [(COST, None)], lambda: 7, lambda exact, _: drawn.append(exact)
-        )
+        Counted().ask(make_charge("one", "one", answer=b"a"), count_records(4))
     assert drawn == []
 
 
 def test_a_charge_that_goes_on_pays_for_what_the_ledger_has_and_no_other_bill():
-    bill = Bill(digest="d", description={}, tables="t", costs=(COST, COST), version=lambda _: "v")
+    bill, engine = Bill(**BILL, costs=(COST, COST), version=lambda _: "v"), Counted()
     charge = Charged(bill, Stub("v", (COST,)), ledger=Stub("v"), noise=None, kept=b"", resumed=True)
-    assert charge.measure([(COST, None)], lambda: 7, lambda exact, _: exact) == 7
+    assert engine.ask(charge, count_records(4)) == 7
     with pytest.raises(ChargeKept, match="more is asked than was charged"):
-        charge.measure([(COST, None)], lambda: pytest.fail("records were read"), lambda exact, _: exact)
+        engine.ask(charge, count_records(4))
+    assert engine.times == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (replace(count_records(4), kept=Kept(Fraction(4), 100, Fraction(1, 10**9))), "chosen privately"),
+        (replace(count_records(4), drawn=(Ranked(()),)), "no histogram"),
+        (replace(count_records(4), drawn=(Picked(Fraction(1), 1),)), "no histogram"),
+        (replace(count_records(4), drawn=(Levelled("laplace", Fraction(4), ((0,),)),)), "no public ones"),
+        (replace(count_records(4), drawn=(Divided("laplace", Fraction(4), (1,)),)), "not added up so"),
+    ],
+)
+def test_draws_that_do_not_fit_the_query_are_refused_before_records_are_read(asked, told):
+    engine = Counted()
+    with pytest.raises(ChargeKept, match=told):
+        engine.ask(make_charge("one", "one"), asked)
+    assert engine.times == 0
 
 
 @pytest.mark.parametrize(("scale", "paid"), [(4, True), (5, True), (3, False)])
-def test_nothing_is_read_for_less_noise_than_was_charged(scale, paid):
-    actual = Cost(kind="laplace", scale=Fraction(scale), sensitivity=Fraction(2))
-    charge, seen = make_charge("one", "one", "one"), []
+def test_nothing_is_read_for_less_noise_than_was_charged(drawn, scale, paid):
+    charge, engine = make_charge("one", "one", "one"), Counted()
     for left in (paid, False):
         if left:
-            charge.measure([(actual, None)], lambda: 7, lambda exact, _: seen.append(exact))
+            engine.ask(charge, count_records(scale))
         else:
             with pytest.raises(ChargeKept, match="more is asked than was charged"):
-                charge.measure([(actual, None)], lambda: seen.append(0), lambda exact, _: None)
-    assert seen == [7] * paid
+                engine.ask(charge, count_records(scale))
+    assert engine.times == paid
+    assert drawn == [[7]] * paid
 
 
 def list_rates(folder, statement, **facts):

@@ -1,8 +1,15 @@
 """What engines are asked in tests."""
 
+from fractions import Fraction
+
 import numpy as np
 
+from sfumato.core.algebra.asks import Asked, Noised
+from sfumato.core.algebra.measures import Measure, Query
+from sfumato.core.algebra.rows import Scan
 from sfumato.core.door import Bill, Charged
+from sfumato.core.engine.aggregates import TrueAggregates
+from sfumato.core.facts.project import parse_project
 from sfumato.core.questions.choices import Chosen
 from sfumato.core.questions.counts import Marginal, OccupiedCells
 from sfumato.core.questions.measurement import Measurement, Request, request_grid, request_size
@@ -70,3 +77,33 @@ def converse(plan, engine, *, kept=None):
     )
     charge = Charged(bill, stub, ledger=stub, noise=None, kept=kept)
     return Conversation(plan, charge, engine=engine, progress=lambda _: None)
+
+
+TABLES = parse_project(
+    {
+        "budget": {"epsilon": 1},
+        "tables": {"t": {"source": "t.csv", "unit": "p", "max_records": 2, "columns": {}}},
+    },
+    folder=None,
+).tables
+
+
+def count_records(scale):
+    """What a statement asks that counts the records of a table, of which an individual has two."""
+    query = Query(rows=Scan("t", "t"), groups=(), measures=(Measure(statistic="records"),))
+    return Asked(query=query, drawn=(Noised("laplace", Fraction(scale)),))
+
+
+class Counted:
+    """An engine that counts seven of whatever is asked, and how often it is."""
+
+    times = 0
+
+    def aggregate(self, query, tables, *, progress):
+        self.times += 1
+        return TrueAggregates((np.array([7]),), None, None)
+
+    def ask(self, charge, asked):
+        """The answer under a charge."""
+        (value,) = charge.ask_groups(asked, engine=self, progress=str).values[0]
+        return value

@@ -2,14 +2,18 @@
 
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from unittest import mock
 
 from sfumato.accounting import Cost, Ledger
 from sfumato.audit.noise_off import NoiseRequest, RecordingNoise
+from sfumato.core import door
+from sfumato.core.algebra.asks import list_costs
+from sfumato.core.algebra.measures import check_query
 from sfumato.core.cost.parallel import Allowance
+from sfumato.core.door import Charged
 from sfumato.core.questions.measurement import find_part
-from sfumato.curator import statements
+from sfumato.sql import asks
 
 KINDS = {"selection": "laplace", "sparse": "laplace", "choice": "exponential", "sampled": "gaussian"}
 DRAWERS = ("add_noise", "add_sparse_noise", "exponential_choice", "poisson_sample")
@@ -17,7 +21,7 @@ DRAWERS = ("add_noise", "add_sparse_noise", "exponential_choice", "poisson_sampl
 
 @dataclass
 class Charge:
-    """A charge and every draw between it and the next; `stated` are the costs of the plans that drew.
+    """A charge and every draw between it and the next; `stated` are the costs of what a statement asked.
 
     `part` says that an earlier charge has paid for it.
     """
@@ -35,16 +39,17 @@ def watch_draws(mode="off"):
     With the mode "off" nothing is added to the exact values. Noise that is drawn before any charge fails.
     """
     charges, noise = [], RecordingNoise(mode=mode)
-    charge_ledger, draw_noisy = Ledger.charge, statements._add_noise
+    charge_ledger, ask = Ledger.charge, Charged.ask_groups
 
     def charge(self, **facts):
         entry = charge_ledger(self, **facts)
         charges.append(Charge(entry.costs, facts.get("part_of") is not None))
         return entry
 
-    def draw_plan(plan, true_aggregates, source):
-        charges[-1].stated += plan.costs
-        return draw_noisy(plan, true_aggregates, source)
+    def ask_groups(charge, asked, **given):
+        checked = check_query(asked.query, charge._bill.described)
+        charges[-1].stated += list_costs(checked, asked)
+        return ask(charge, asked, **given)
 
     def record(name):
         def drawer(*given, **named):
@@ -57,10 +62,28 @@ def watch_draws(mode="off"):
 
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(Ledger, "charge", charge))
-        patches.enter_context(mock.patch.object(statements, "_add_noise", draw_plan))
+        patches.enter_context(mock.patch.object(Charged, "ask_groups", ask_groups))
         for name in DRAWERS:
             patches.enter_context(mock.patch(f"sfumato.core.noise.{name}", record(name)))
         yield charges
+
+
+def change_draws(patch, draw):
+    """Has statements answered by `draw(plan, exact, source)`; returns what the door draws for such a plan."""
+    plans, ask_plan, plain = {}, asks.ask_plan, door.draw_groups
+
+    def keep(plan):
+        asked = ask_plan(plan)
+        # Held, since the numbers of what is gone are given again; what was chosen before is asked apart.
+        plans[id(asked)] = replace(plan, choices=(), tally=None), asked
+        return asked
+
+    def draw_plan(plan, exact, source):
+        return plain(ask_plan(plan), exact, source)
+
+    patch.setattr(asks, "ask_plan", keep)
+    patch.setattr(door, "draw_groups", lambda asked, exact, source: draw(plans[id(asked)][0], exact, source))
+    return draw_plan
 
 
 def find_miscount(draws, costs):

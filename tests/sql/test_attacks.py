@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.curator import statements
+from helpers.drawn import change_draws
 
 ATTACKS = tomllib.loads((Path(__file__).parent / "fixtures" / "attacks.toml").read_text())["attack"]
 NESTED = "DP-SELECT 1 COUNT(*) FROM people WHERE " + "(" * 3000 + "1 = 1" + ")" * 3000
@@ -128,7 +128,6 @@ class Recorder:
 
     def __init__(self, patch):
         self.requests, self.answered = [], []
-        original = statements._add_noise
 
         def keep(plan, true_aggregates, *source):
             self.answered.append((plan, true_aggregates))
@@ -142,7 +141,7 @@ class Recorder:
             self.requests.append(("exponential", rate, scores.shape, scores.copy()))
             return scores.argmax(axis=1)
 
-        patch.setattr(statements, "_add_noise", keep)
+        original = change_draws(patch, keep)
         patch.setattr("sfumato.core.noise.add_noise", add_noise)
         patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
 

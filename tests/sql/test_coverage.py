@@ -15,9 +15,10 @@ import pytest
 
 from sfumato.core import noise
 from sfumato.core.algebra.measures import CELLS
+from sfumato.core.door import draw_groups
 from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.facts.project import parse_project
-from sfumato.curator.statements import _add_noise
+from sfumato.sql.asks import ask_plan
 from sfumato.sql.finish import finish_query
 from sfumato.sql.planner import prepare_query
 from sfumato.sql.relation import Source
@@ -65,7 +66,7 @@ def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3, c
     plan = prepare_query(statement, catalog, selection_delta=Fraction(0), chosen=bounds)(statement.epsilon)
     assert plan.groups == groups
     true_values = tuple(_aggregate(each.measure, values, groups) for each in plan.noises)
-    return finish_query(plan, _add_noise(plan, TrueAggregates(true_values, None, None), noise))
+    return finish_query(plan, draw_groups(ask_plan(plan), TrueAggregates(true_values, None, None), noise))
 
 
 def _aggregate(measure, values, groups):

@@ -8,9 +8,10 @@ import pytest
 
 from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
+from sfumato.core.algebra.asks import count_intervals
 from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.sql.plan import Noise
-from sfumato.sql.quantiles import count_levels, list_levels, read_quantiles
+from sfumato.sql.quantiles import list_levels, read_quantiles
 
 MUCH = 100_000
 COLUMNS = {
@@ -121,7 +122,7 @@ def test_nothing_but_noise_leaves_everything_possible():
 def test_levels_hold_every_record_once():
     rng = np.random.default_rng(3)
     histogram = rng.integers(0, 9, (2, CELLS + 1))
-    for counts, width in zip(count_levels(histogram), list_levels(), strict=True):
+    for counts, width in zip(count_intervals(histogram, list_levels()), list_levels(), strict=True):
         assert counts.shape == (2, -(-CELLS // width))
         assert (counts.sum(axis=1) == histogram.sum(axis=1)).all()
     assert list_levels()[-1] == 1
@@ -137,7 +138,7 @@ def test_intervals_of_quantiles_hold_the_truth():
     histogram = np.broadcast_to(np.bincount(cells, minlength=CELLS + 1), (groups, CELLS + 1))
     drawn = [
         system_noise.add_noise(np.ascontiguousarray(each), kind="laplace", scale=Fraction(12))
-        for each in count_levels(histogram)
+        for each in count_intervals(histogram, list_levels())
     ]
     limit = groups * 0.05 + 5 * math.sqrt(groups * 0.05 * 0.95)
     for part, (_, low, high) in enumerate(read_quantiles(noise, np.hstack(drawn).T)):

@@ -12,9 +12,9 @@ import pytest
 import sfumato as sf
 import sfumato.core.noise
 from helpers.cli import invoke
+from sfumato.core import door
+from sfumato.core.algebra.asks import take_out
 from sfumato.core.errors import UnsupportedQuery
-from sfumato.curator import draws, statements
-from sfumato.sql.choices import take_out
 
 PROJECT = """
 [budget]
@@ -234,18 +234,18 @@ def test_explain_names_labels_scale_and_reach(curator):
 @pytest.mark.statistical
 def test_labels_are_chosen_by_the_law_of_the_plan(tmp_path, monkeypatch):
     # Two labels 12 records apart at a scale of 6 records: the odds are e^2. An alarm in a million.
-    curator, noises = write(tmp_path), []
-    original = statements._add_noise
+    curator, picked = write(tmp_path), []
+    original = door.draw_groups
 
-    def keep(plan, true_aggregates, *source):
-        noises.extend(plan.noises)
-        return original(plan, true_aggregates, *source)
+    def keep(asked, true_aggregates, source):
+        picked.extend(asked.drawn)
+        return original(asked, true_aggregates, source)
 
-    monkeypatch.setattr(statements, "_add_noise", keep)
+    monkeypatch.setattr(door, "draw_groups", keep)
     curator.sql("DP-SELECT 1 MODE(flag) FROM t")
     runs = 50_000
     counts = np.tile(np.array([56, 44], np.int64), (runs, 1))
-    drawn = draws.choose_labels(counts, noises[0], sfumato.core.noise.exponential_choice)[0]
+    drawn = door._pick_labels(counts, picked[0], sfumato.core.noise)[0]
     expected = 1 / (1 + np.exp(-2))
     assert abs((drawn == 0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)
 

@@ -14,7 +14,7 @@ from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.sql.aggregates import Key
-from sfumato.sql.choices import quantile_ranks
+from sfumato.sql.asks import quantile_ranks
 from sfumato.sql.plan import explain_query, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import UNIT, Source

@@ -14,8 +14,8 @@ import sfumato as sf
 from helpers.pairs import read_pairs
 from helpers.projects import open_rows
 from sfumato.core.facts.column import column_spec, parse_column
-from sfumato.curator import draws, statements
-from sfumato.sql import magnitudes
+from sfumato.curator import statements
+from sfumato.sql import asks, magnitudes
 
 MUCH = 100_000
 ANSWERS = Path(__file__).with_name("fixtures") / "answers.sql"
@@ -126,7 +126,7 @@ def test_whatever_is_chosen_costs_the_same(curator, monkeypatch, first):
         return original(bill, **rest)
 
     last = min(first + 10, magnitudes.INTERVALS - 1)
-    monkeypatch.setattr(draws, "choose_bounds", lambda values, noise: (first, last))
+    monkeypatch.setattr(asks, "choose_bounds", lambda values, noise: (first, last))
     monkeypatch.setattr(statements, "answer_under_charge", spy)
     select = "SUM(fee), AVG(fee), VARIANCE(fee), MEDIAN(fee), CORR(fee, age)"
     for prefix in ("DP-SELECT 1", "DP-SELECT 1 DELTA 1e-7"):

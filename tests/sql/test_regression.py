@@ -11,9 +11,10 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.core import noise
+from sfumato.core.door import draw_groups
 from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.facts.project import parse_project
-from sfumato.curator.statements import _add_noise
+from sfumato.sql.asks import ask_plan
 from sfumato.sql.finish import finish_query
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import Source
@@ -144,7 +145,8 @@ def test_intervals_hold_the_truth(count, epsilon, delta):
         else:
             total = np.rint((values - centre) * measure.grid).sum()
         true_values.append(np.full(groups, int(total), np.int64))
-    table = finish_query(plan, _add_noise(plan, TrueAggregates(tuple(true_values), None, None), noise))
+    exact = TrueAggregates(tuple(true_values), None, None)
+    table = finish_query(plan, draw_groups(ask_plan(plan), exact, noise))
     covariance = float(np.cov(x, y, bias=True)[0, 1]) if count else 0.0
     truths = {"covar_pop": covariance, "regr_count": count}
     if count > 1:

@@ -11,8 +11,9 @@ import pytest
 
 from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
+from sfumato.core.algebra.asks import sum_levels
 from sfumato.sql import rollups
-from sfumato.sql.rollups import GroupingSets, choose_levels, combine_levels, spread_of, sum_levels
+from sfumato.sql.rollups import GroupingSets, choose_levels, combine_levels, spread_of
 
 MUCH = 10_000_000
 COLUMNS = {
@@ -21,6 +22,11 @@ COLUMNS = {
     "c": {"values": ["u", "v"]},
     "fee": {"bounds": [0, 50]},
 }
+
+
+def add_up(values, sets):
+    """The exact values of every level that is measured."""
+    return sum_levels(values, sets.sizes, sets.levels)
 
 
 @pytest.fixture
@@ -158,9 +164,9 @@ def test_explain_and_describe_tell_the_sets(curator):
 def design(sets):
     """The matrices that give what is measured, and what is answered, from the counts of all keys."""
     cells = np.eye(math.prod(sets.sizes), dtype=np.int64)
-    measured = np.stack([np.concatenate(sum_levels(each, sets)) for each in cells], axis=1)
+    measured = np.stack([np.concatenate(add_up(each, sets)) for each in cells], axis=1)
     wanted = GroupingSets(sizes=sets.sizes, answered=sets.answered, levels=sets.answered)
-    return measured, np.stack([np.concatenate(sum_levels(each, wanted)) for each in cells], axis=1)
+    return measured, np.stack([np.concatenate(add_up(each, wanted)) for each in cells], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -234,12 +240,10 @@ def test_intervals_of_every_set_hold_the_truth(kind, group):
     sets = GroupingSets(sizes=(3, 7), answered=answered, levels=answered)
     noise = Noise(measure=Measure(statistic="records"), kind=kind, scale=Fraction(9), costs=())
     true = np.arange(21, dtype=np.int64)
-    exact = rollups.combine_levels(np.concatenate(sum_levels(true, sets)), sets)
+    exact = rollups.combine_levels(np.concatenate(add_up(true, sets)), sets)
     trials, misses, limit = 4000, np.zeros(len(answered)), 4000 * 0.05 + 5 * math.sqrt(4000 * 0.05 * 0.95)
     for _ in range(trials):
-        drawn = [
-            system_noise.add_noise(each, kind=kind, scale=Fraction(9)) for each in sum_levels(true, sets)
-        ]
+        drawn = [system_noise.add_noise(each, kind=kind, scale=Fraction(9)) for each in add_up(true, sets)]
         found = combine_levels(np.concatenate(drawn), sets)
         for place, each in enumerate(answered):
             width = half_width(set_noise(noise, sets, each))

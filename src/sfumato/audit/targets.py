@@ -29,7 +29,7 @@ from sfumato.sql.statement import read_statement
 if TYPE_CHECKING:
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
-    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.core.law import NoiseSource
     from sfumato.recipes.base import Conversation
 
 SOMEBODY = 10**6  # the first number of an individual beside the crowd

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -60,23 +60,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sfumato.core.algebra.asks import Asked, Drawn, NoisyGroups, Picked
+    from sfumato.core.algebra.measures import Measure, Query
+    from sfumato.core.algebra.rows import Tables
     from sfumato.core.cost.cost import Cost
+    from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.gradients import TrueRecords
     from sfumato.core.facts.part import Part, Window
     from sfumato.core.facts.table import Table
+    from sfumato.core.law import NoiseSource
     from sfumato.core.ledger.chain import ChargeEntry, Purpose
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
-    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.core.questions.choices import AnyQuestion, Candidate
     from sfumato.core.questions.gradients import Gradients
+    from sfumato.core.questions.question import Score
+    from sfumato.core.questions.series import RunningSums
 
     Counted = dict[tuple[Part | None, AnyQuestion], TrueCounts]
 
 Exact = TypeVar("Exact")
 Noisy = TypeVar("Noisy")
-Exacts = tuple[TrueCounts, ...]
-Asked = Iterable[tuple["Cost", str | None]]
+Costs = Iterable[tuple["Cost", str | None]]
 """What is asked under a charge: costs, each with the name of the part of the people that pays, if not all."""
 
 
@@ -87,10 +92,10 @@ class Bill:
     `digest` names the question; `purpose`, `subject` and `description` are what the ledger keeps of it;
     `tables` are their names and `units` the individuals that they protect, where they are several. `version`
     gives the keyed digest of what is read. What is asked under the charge is about `table`, of all its people
-    or of one of the disjoint `parts`; statements have none. `asked_by` is who asks, and `at_most` the most
-    epsilon that they would spend on it. With `part_of`, a charge was made before that has paid for this one,
-    too, and there are no costs. `window` is that of the table: the periods that are read of it. `packed`
-    gives the files that must be whole.
+    or of one of the disjoint `parts`; statements are about the `described` tables. `asked_by` is who asks,
+    and `at_most` the most epsilon that they would spend on it. With `part_of`, a charge was made before that
+    has paid for this one, too, and there are no costs. `window` is that of the table: the periods that are
+    read of it. `packed` gives the files that must be whole.
     """
 
     digest: str
@@ -106,6 +111,7 @@ class Bill:
     packed: Callable[[], tuple[Path, ...]] = tuple
     table: Table | None = None
     parts: tuple[Part, ...] = ()
+    described: Tables = field(default_factory=dict)
     purpose: Purpose = "other"
     subject: str = ""
 
@@ -123,12 +129,44 @@ class Reader(Protocol):
     ) -> TrueRecords:
         """The codes of all bounded records, for gradients of them."""
 
+    def version(self, table: Table, *, secret: bytes) -> str:
+        """A keyed digest of what the table holds."""
+
+    def sum_arrivals(
+        self,
+        table: Table,
+        question: RunningSums,
+        *,
+        stream: str,
+        entries: tuple[str, ...],
+        secret: bytes,
+        progress: Callable[[str], None],
+    ) -> TrueCounts:
+        """The sums of what arrived up to a period of a series, and what is new of it kept."""
+
+
+class Aggregator(Protocol):
+    """What answers checked queries exactly, each individual held to the bounds that follow for it."""
+
+    def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
+        """The exact aggregates of a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period of a series: its name, the hashes of the charges of all periods so far, a key for digests."""
+
+    stream: str
+    entries: tuple[str, ...]
+    secret: bytes
+
 
 class Records(Withheld):
     """The exact counts of one table that asks need, and the noise on them; what is asked again is kept.
 
     `parts` are the disjoint parts of the people that may be asked; `marginals` and `occupied` are counted in
-    one pass with the first of them that is asked. Several charges may share it.
+    one pass with the first of them that is asked. A series is asked of one `period` after the other. Several
+    charges may share it.
     """
 
     def __init__(
@@ -139,9 +177,11 @@ class Records(Withheld):
         parts: tuple[Part, ...] = (),
         marginals: tuple[tuple[str, ...], ...] = (),
         occupied: tuple[tuple[str, ...], ...] = (),
+        period: Period | None = None,
         progress: Callable[[str], None],
     ) -> None:
         self.table = table
+        self._period = period
         self._engine = engine
         self._show = progress
         self._together: tuple[AnyQuestion, ...] = (*map(Marginal, marginals), *map(OccupiedCells, occupied))
@@ -188,8 +228,36 @@ class Records(Withheld):
         if any((part, each) not in known for each in needed if each.stated.tally in ("cells", "occupied")):
             needed += self._together
         fresh = tuple(dict.fromkeys(each for each in needed if (part, each) not in known))
-        found = self._engine.count(self._tables[part], fresh, progress=self._show) if fresh else ()
-        return {(part, each): counts for each, counts in zip(fresh, found, strict=True)}
+        if any(each.stated.tally == "arrivals" for each in fresh):
+            return {(None, each): self._sum_arrivals(cast("RunningSums", each)) for each in fresh}
+        # A score is made of the counts that it compares with what was released.
+        asked = tuple(Marginal(each.columns) if each.stated.tally == "scores" else each for each in fresh)
+        counted = self._engine.count(self._tables[part], asked, progress=self._show) if fresh else ()
+        found = {(part, each): counts for each, counts in zip(fresh, counted, strict=True)}
+        for each in fresh:
+            if each.stated.tally == "scores":
+                score = cast("Score", each).evaluate(found[part, each].true_values)
+                found[part, each] = TrueCounts(each.columns, score)
+        return found
+
+    def _sum_arrivals(self, question: RunningSums) -> TrueCounts:
+        """The sums of one period, from a source that stays the same while it is read."""
+        assert self._period is not None, "a series is asked by its periods"
+        engine, secret = self._engine, self._period.secret
+        version = engine.version(self.table, secret=secret)
+        sums = engine.sum_arrivals(
+            self.table,
+            question,
+            stream=self._period.stream,
+            entries=self._period.entries,
+            secret=secret,
+            progress=self._show,
+        )
+        if engine.version(self.table, secret=secret) != version:
+            raise SourceError(
+                f"table {self.table.name!r}: its source changed while it was read; run it again"
+            )
+        return sums
 
     def draw(self, asks: tuple[Ask, ...], true_counts: Counted, noise: NoiseSource) -> tuple[Answer, ...]:
         """Noisy answers to `asks`, which are charged and checked."""
@@ -203,7 +271,8 @@ class Records(Withheld):
             else:
                 exact = true_counts[find_part(ask), _list_questions(ask)[0]]
                 noisy = add_noise(self.table, ask, exact, noise)
-                assert noisy.cells is not None or noisy.noisy_values.size == request_size(self.table, ask)
+                whole = noisy.cells is None and self._period is None
+                assert not whole or noisy.noisy_values.size == request_size(self.table, ask)
                 answers.append(noisy)
         return tuple(answers)
 
@@ -263,6 +332,73 @@ def add_noise(table: Table, request: Request, true_counts: TrueCounts, noise: No
     return Measurement(request=request, noisy_values=noisy, grid=request_grid(table, request), cells=cells)
 
 
+def draw_groups(asked: Asked, true_aggregates: TrueAggregates, noise: NoiseSource) -> NoisyGroups:
+    """Returns the noisy answer to what a statement asks, which is charged and checked.
+
+    Privacy: every vector and every choice has its cost, in this order (`list_costs` in algebra/asks.py).
+    """
+    from sfumato.core.algebra.asks import NoisyGroups
+
+    true_values, keys = true_aggregates.true_values, None
+    if asked.kept is not None:
+        true_people, true_keys = true_aggregates.true_individuals, true_aggregates.true_keys
+        assert true_people is not None
+        assert true_keys is not None
+        people = noise.add_noise(true_people, kind="laplace", scale=asked.kept.scale)
+        places = np.flatnonzero(people >= asked.kept.threshold).tolist()
+        # In an order of their own: that in which groups were found tells about the records.
+        places.sort(key=lambda place: [str(part) for part in true_keys[place]])
+        keys = tuple(true_keys[place] for place in places)
+        true_values = tuple(values[np.array(places, np.int64)] for values in true_values)
+    measured = zip(asked.query.measures, asked.drawn, true_values, strict=True)
+    values = tuple(_draw_measure(asked, *each, noise) for each in measured)
+    return NoisyGroups(values=values, keys=keys)
+
+
+def _draw_measure(
+    asked: Asked, measure: Measure, drawn: Drawn, true_values: NDArray[np.int64], noise: NoiseSource
+) -> NDArray[np.int64]:
+    """The noisy values of one measure, for all groups."""
+    from sfumato.core.algebra.asks import (
+        Divided,
+        Picked,
+        Ranked,
+        find_step,
+        label_counts,
+        list_vectors,
+        score_steps,
+    )
+
+    if isinstance(drawn, Picked):
+        return _pick_labels(label_counts(true_values, measure), drawn, noise)
+    if isinstance(drawn, Ranked):
+        steps: list[NDArray[np.int64]] = []
+        for rank in drawn.ranks:
+            answers = steps[0] if steps else None
+            true_scores = score_steps(true_values, measure, rank, answers)
+            steps.append(find_step(noise.exponential_choice(true_scores, rate=rank.rate), rank, answers))
+        return np.stack(steps)
+    vectors = list_vectors(asked, measure, drawn, true_values)
+    noisy = [noise.add_noise(each, kind=drawn.kind, scale=drawn.scale) for each in vectors]
+    if isinstance(drawn, Divided):
+        return np.hstack(noisy).T
+    return noisy[0] if len(noisy) == 1 else np.concatenate(noisy)
+
+
+def _pick_labels(true_counts: NDArray[np.int64], drawn: Picked, noise: NoiseSource) -> NDArray[np.int64]:
+    """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
+    from sfumato.core.algebra.asks import take_out
+
+    groups = np.arange(len(true_counts))
+    codes = np.broadcast_to(np.arange(true_counts.shape[1]), true_counts.shape)
+    chosen = []
+    for _ in range(drawn.times):
+        places = noise.exponential_choice(true_counts, rate=drawn.rate)
+        chosen.append(codes[groups, places])
+        true_counts, codes = take_out(true_counts, places), take_out(codes, places)
+    return np.stack(chosen)
+
+
 class Charged:
     """A durable charge. `answer` is the stored answer once there is one, `kept` the parts so far."""
 
@@ -291,7 +427,7 @@ class Charged:
         # What the ledger has, not what the bill says: a charge that goes on was made from another bill.
         self._allowance = Allowance(entry.costs if bill.part_of is None else bill.part_of.costs)
 
-    def pay(self, costs: Asked) -> None:
+    def pay(self, costs: Costs) -> None:
         """Takes what is asked from what was charged, and refuses what that does not pay for."""
         if self.answer is not None:
             raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
@@ -328,28 +464,25 @@ class Charged:
         self.admit(asks)
         return self._read(lambda: records.read(asks), lambda exact, noise: records.draw(asks, exact, noise))
 
-    def ask_of(self, requests: tuple[Request, ...], read: Callable[[], Exacts]) -> tuple[Measurement, ...]:
-        """Returns the noisy answers to requests whose exact values `read` gives, within their bounds."""
-        table = self._bill.table
-        self.admit(requests)
-        assert table is not None
+    def ask_groups(self, asked: Asked, *, engine: Aggregator, progress: Callable[[str], None]) -> NoisyGroups:
+        """Returns the noisy answer to what a statement asks: the same way, for measures of groups.
 
-        def draw(exact: Exacts, noise: NoiseSource) -> tuple[Measurement, ...]:
-            pairs = zip(requests, exact, strict=True)
-            return tuple(add_noise(table, request, each, noise) for request, each in pairs)
-
-        return self._read(read, draw)
-
-    def measure(
-        self, costs: Asked, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]
-    ) -> Noisy:
-        """What `draw` makes of the exact values that `read` gives: nothing else ever sees these.
-
-        Privacy: `costs`, those of what is drawn, are paid by the charge before anything is read. `read`
-        enforces the bounds that its sensitivities state, and `draw` adds the noise that they cost.
+        Privacy: the query is checked against the described tables of the bill, and costs what `list_costs`
+        derives; `engine` is given the same query and tables, and enforces the bounds that follow from them.
         """
-        self.pay(costs)
-        return self._read(read, draw)
+        from sfumato.core.algebra.asks import list_costs as list_group_costs
+        from sfumato.core.algebra.measures import check_query
+
+        tables = self._bill.described
+        try:
+            costs = list_group_costs(check_query(asked.query, tables), asked)
+        except SfumatoError as error:
+            raise ChargeKept(f"{error}; no record was read for it. The charge is kept") from None
+        self.pay((cost, None) for cost in costs)
+        return self._read(
+            lambda: engine.aggregate(asked.query, tables, progress=progress),
+            lambda exact, noise: draw_groups(asked, exact, noise),
+        )
 
     def _read(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
         try:

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, check_option, parse_positive
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sfumato.core.exact import ExactLike
 
 Kind = Literal["laplace", "gaussian"]
 Norm = Literal["L1", "L2"]
@@ -147,3 +153,34 @@ def make_law(kind: Kind, scale: object) -> Law:
     """
     name = SHAPES[kind].scale_name if kind in SHAPES else "scale"
     return Law(kind, parse_positive(scale, name=name))
+
+
+class NoiseSource(Protocol):
+    """What answers are drawn with: `add_noise`, `poisson_sample` and the others, or the like.
+
+    A curator that is given none, as every command and `sfumato.open` do, draws from this package. Only
+    audits give one, on tables that they made up themselves.
+    """
+
+    def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
+        """`values` with noise."""
+
+    def add_sparse_noise(
+        self,
+        cells: NDArray[np.int64],
+        values: NDArray[np.int64],
+        *,
+        size: int,
+        scale: ExactLike,
+        threshold: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The cells whose noisy value reaches `threshold`, and these values.
+
+        `values` are those of the occupied `cells`, of `size` in all; `scale` is that of the noise.
+        """
+
+    def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+        """An index for every row of `scores`."""
+
+    def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
+        """Whether each of `size` individuals is drawn, with the probability `rate`."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from sfumato.core.door import Bill, Charged
     from sfumato.core.facts.part import Window
+    from sfumato.core.law import NoiseSource
     from sfumato.core.ledger.chain import ChargeEntry
-    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.curator.check import Check
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore

@@ -30,9 +30,9 @@ from sfumato.release.files import (
 if TYPE_CHECKING:
     from sfumato.core.cost.cost import Cost
     from sfumato.core.door import Bill, Charged
+    from sfumato.core.law import NoiseSource
     from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
-    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.servers.project import Engine
 
 

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.door import Bill, answer_under_charge
-from sfumato.core.engine.base import TrueCounts
+from sfumato.core.door import Bill, Records, answer_under_charge
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import digest, format_exact, parse_positive
 from sfumato.core.facts.project import Project
 from sfumato.core.facts.table import Table, table_spec
 from sfumato.core.ledger.ledger import Ledger
 from sfumato.core.questions.choices import measure_distance
-from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Request, ask_cost, request_sensitivity
+from sfumato.core.questions.measurement import Measurement, Request, ask_cost, request_sensitivity
 from sfumato.core.questions.question import Question, Stated
 from sfumato.metrics.pie import pie_chart
 from sfumato.metrics.released import code_released, open_release, split_epsilons
@@ -34,8 +32,7 @@ from sfumato.metrics.released import code_released, open_release, split_epsilons
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.core.law import Norm
-    from sfumato.core.noise.samplers import NoiseSource
+    from sfumato.core.law import NoiseSource, Norm
     from sfumato.servers.project import Engine
 
 SCORE_GRID = 2**20
@@ -71,9 +68,12 @@ class PublishedScore:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Question(Question):
-    """What is compared with what, and how far one individual moves it: a question in public facts."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Score(Question):
+    """What is compared with the `released` counts, and how far one individual moves it: public facts.
+
+    `epsilon` is that of the release.
+    """
 
     stated: ClassVar = Stated(bounding="records", tally="scores", norms=("L1",), signed=True, sampled=False)
     queries: ClassVar[None] = None  # type: ignore[misc]
@@ -81,15 +81,15 @@ class _Question(Question):
     metric: str
     table: Table
     columns: tuple[str, ...]
-    releases: tuple[tuple[float | None, NDArray[np.int64]], ...]
-    epsilon: Fraction
+    epsilon: float | None
+    released: NDArray[np.int64]
 
     def grid(self, table: Table) -> int:
         """The denominator of a score."""
         return SCORE_GRID if self.metric == "pie-chart" else table.grid
 
     def size(self, table: Table) -> int:
-        """The number of answers: each release has a request of its own."""
+        """The number of answers."""
         return 1
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
@@ -110,53 +110,27 @@ class _Question(Question):
     def rows(self) -> int:
         return self.table.cells(self.columns[:-1]) if len(self.columns) > 1 else 1
 
-    @property
-    def requests(self) -> tuple[Request, ...]:
-        """One request for the score of each release: they share epsilon in equal parts."""
-        probe = Request(name="score", counted=self, noise="laplace", scale=Fraction(1))
-        scale = request_sensitivity(self.table, probe) * len(self.releases) / self.epsilon
-        places = range(1, len(self.releases) + 1)
-        return tuple(replace(probe, name=f"score {place}", scale=scale) for place in places)
-
     def to_record(self) -> dict[str, Any]:
-        return {
-            "score": self.metric,
-            "columns": list(self.columns),
-            "table": {self.table.name: table_spec(self.table, self.columns)},
-            "releases": [digest({"counts": counts.tolist()}) for _, counts in self.releases],
-            "epsilon": self.epsilon,
-        }
+        return {"score": self.metric, "released": digest({"counts": self.released.tolist()})}
 
     def evaluate(self, true_values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The exact scores, in units of 1 / grid. Never leaves the private room."""
-        scores = []
+        """The exact score, in units of 1 / grid; the door alone calls this."""
+        if self.metric == "l1":
+            distance = measure_distance(true_values, self.released * self.table.grid)
+            return np.array([min(distance, _LARGEST_SCORE)], np.int64)
+        # Held where the metric would refuse: no error may depend on a count.
         kinds = self.table.column(self.columns[-1]).size
-        for _, counts in self.releases:
-            if self.metric == "l1":
-                distance = measure_distance(true_values, counts * self.table.grid)
-                scores.append(min(distance, _LARGEST_SCORE))
-                continue
-            # Held where the metric would refuse: no error may depend on a count.
-            held = np.minimum(true_values, _LARGEST // kinds).reshape(-1, kinds)
-            rows = pie_chart(held, counts.reshape(-1, kinds)).rows
-            scores.append(int(np.rint(rows * SCORE_GRID).astype(np.int64).sum()))
-        return np.array(scores, np.int64)
+        held = np.minimum(true_values, _LARGEST // kinds).reshape(-1, kinds)
+        rows = pie_chart(held, self.released.reshape(-1, kinds)).rows
+        return np.array([np.rint(rows * SCORE_GRID).astype(np.int64).sum()], np.int64)
 
-    def finish(self, noisy: NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
-        """The scores with their intervals, for people."""
-        request, *_ = self.requests
+    def finish(self, noisy: int, half: float) -> dict[str, Any]:
+        """The score with its interval, for people."""
         divisor = self.grid(self.table) * (self.rows if self.metric == "pie-chart" else 1)
         top = 1.0 if self.metric == "pie-chart" else math.inf
-        half = math.log(20) * float(request.scale)
-        return tuple(
-            {
-                **({} if epsilon is None else {"epsilon": epsilon}),
-                "score": min(max(value / divisor, 0.0), top),
-                "low": min(max((value - half) / divisor, 0.0), top),
-                "high": min(max((value + half) / divisor, 0.0), top),
-            }
-            for (epsilon, _), value in zip(self.releases, noisy.tolist(), strict=True)
-        )
+        ends = {"score": noisy, "low": noisy - half, "high": noisy + half}
+        shown = {} if self.epsilon is None else {"epsilon": self.epsilon}
+        return {**shown, **{name: min(max(value / divisor, 0.0), top) for name, value in ends.items()}}
 
 
 def publish_score(
@@ -178,22 +152,28 @@ def publish_score(
 
     Privacy: exact scores of known sensitivity in whole numbers, plus Laplace noise; docs/proofs/scores.md.
     """
-    question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)
-    table = question.table
-
-    def read() -> tuple[TrueCounts, ...]:
-        (true_counts,) = engine.count(table, (Marginal(question.columns),), progress=progress)
-        return tuple(
-            TrueCounts(question.columns, each)
-            for each in np.split(question.evaluate(true_counts.true_values), len(requests))
-        )
-
-    requests = question.requests
+    exact = parse_positive(epsilon, name="epsilon")
+    scores = _read_scores(folder, metric=metric, columns=columns, project=project)
+    table, names = scores[0].table, scores[0].columns
+    # They share epsilon in equal parts.
+    probe = Request(name="score", counted=scores[0], noise="laplace", scale=Fraction(1))
+    scale = request_sensitivity(table, probe) * len(scores) / exact
+    requests = tuple(
+        replace(probe, name=f"score {place}", counted=each, scale=scale)
+        for place, each in enumerate(scores, start=1)
+    )
+    record = {
+        "score": metric,
+        "columns": list(names),
+        "table": {table.name: table_spec(table, names)},
+        "releases": [each.to_record()["released"] for each in scores],
+        "epsilon": exact,
+    }
     with engine.snapshot(table):
-        engine.check(table, (question.columns,))
+        engine.check(table, (names,))
         bill = Bill(
-            digest=digest(question.to_record()),
-            description=question.to_record(),
+            digest=digest(record),
+            description=record,
             tables=table.name,
             costs=tuple(ask_cost(table, each) for each in requests),
             window=table.window,
@@ -201,29 +181,34 @@ def publish_score(
             packed=lambda: engine.packed(table),
             table=table,
         )
+        records = Records(table, engine=engine, progress=progress)
         noisy, charged = answer_under_charge(
             bill,
             ledger=open_ledger(bill),
             noise=noise,
-            measure=lambda charge: np.concatenate(
-                [each.noisy_values for each in charge.ask_of(requests, read)]
-            ),
-            pack=lambda scores: json.dumps(scores.tolist()).encode(),
-            unpack=lambda stored: np.array(json.loads(stored), np.int64),
+            measure=lambda charge: [
+                int(each.noisy_values[0])
+                for each in charge.ask(requests, records)
+                if isinstance(each, Measurement)
+            ],
+            pack=lambda scores: json.dumps(scores).encode(),
+            unpack=json.loads,
             progress=progress,
         )
+    half = math.log(20) * float(scale)
     return PublishedScore(
         metric=metric,
-        columns=question.columns,
-        scores=question.finish(noisy),
-        spent=question.epsilon if charged else Fraction(0),
+        columns=names,
+        scores=tuple(score.finish(value, half) for score, value in zip(scores, noisy, strict=True)),
+        spent=exact if charged else Fraction(0),
         repeated=not charged,
     )
 
 
-def _read_question(
-    folder: Path | str, *, metric: str, epsilon: object, columns: tuple[str, ...] | None, project: Project
-) -> _Question:
+def _read_scores(
+    folder: Path | str, *, metric: str, columns: tuple[str, ...] | None, project: Project
+) -> tuple[_Score, ...]:
+    """The scores of all tables of a release."""
     if metric not in _METRICS:
         raise RecipeError(
             f"no noisy score: the sensitivity of {metric!r} is not known, since its shares or its places and "
@@ -240,9 +225,9 @@ def _read_question(
             '"truncate": under weights an individual may be in any number of rows'
         )
     parts = split_epsilons(released.table)
-    counts = tuple((each, _count_released(part, table, names)) for each, part in parts)
-    exact = parse_positive(epsilon, name="epsilon")
-    return _Question(metric, table, names, counts, exact)
+    return tuple(
+        _Score(metric, table, names, each, _count_released(part, table, names)) for each, part in parts
+    )
 
 
 def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) -> NDArray[np.int64]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.door import open_charge
+from sfumato.core.door import Period, Records, open_charge
 from sfumato.core.engine.base import sign_version
-from sfumato.core.errors import SourceError
 from sfumato.core.exact import digest
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, request_grid
 from sfumato.core.questions.series import RunningSums
@@ -23,10 +22,9 @@ from sfumato.recipes.base import Plan, Product, follow_recipe
 
 if TYPE_CHECKING:
     from sfumato.core.door import Bill
-    from sfumato.core.engine.base import TrueCounts
+    from sfumato.core.law import NoiseSource
     from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
-    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.servers.project import Engine
 
 
@@ -69,12 +67,12 @@ class Series:
         )
         self.entries = tuple(entry for entry, _ in known)
         answers = [np.frombuffer(payload, "<i8").astype(np.int64) for _, payload in known]
-        answers += [self._answer_period(request, request.counted, each) for each in periods[len(known) :]]
+        answers += [self._answer_period(request, each) for each in periods[len(known) :]]
         values = np.concatenate(answers)
         grid = request_grid(self._plan.table, request)
         return (Measurement(request=request, noisy_values=values, grid=grid),)
 
-    def _answer_period(self, request: Request, question: RunningSums, period: int) -> NDArray[np.int64]:
+    def _answer_period(self, request: Request, period: int) -> NDArray[np.int64]:
         record = self._plan.period_record(period)
         before = tuple(each.hash for each in self.entries)
         bill = replace(
@@ -99,27 +97,13 @@ class Series:
                 return np.frombuffer(charge.answer, "<i8").astype(np.int64)
             self.charged = self.charged or not charge.resumed
             self.resumed = self.resumed or charge.resumed
-            (measured,) = charge.ask_of(
-                (request,), lambda: (self._read(question, (*before, charge.entry.hash)),)
-            )
+            paid = Period(self._stream, (*before, charge.entry.hash), self._ledger.secret)
+            records = Records(self._plan.table, engine=self._engine, period=paid, progress=self._show)
+            (measured,) = charge.ask((request,), records)
+            assert isinstance(measured, Measurement)
             noisy = measured.noisy_values
             charge.store(noisy.astype("<i8").tobytes())
             return noisy
-
-    def _read(self, question: RunningSums, entries: tuple[str, ...]) -> TrueCounts:
-        table, secret = self._plan.table, self._ledger.secret
-        version = self._engine.version(table, secret=secret)
-        sums = self._engine.sum_arrivals(
-            table,
-            question,
-            stream=self._stream,
-            entries=entries,
-            secret=secret,
-            progress=self._show,
-        )
-        if self._engine.version(table, secret=secret) != version:
-            raise SourceError(f"table {table.name!r}: its source changed while it was read; run it again")
-        return sums
 
 
 def find_series(plan: Plan, ledger: Ledger) -> tuple[bool, bool]:

@@ -16,16 +16,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.core.algebra.asks import list_costs
-from sfumato.core.algebra.measures import CAPS, check_query
+from sfumato.core.algebra.measures import CAPS
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.door import Bill, Charged, answer_under_charge
 from sfumato.core.errors import BudgetExceeded, RecipeError, refuse
 from sfumato.core.exact import digest
 from sfumato.core.facts.project import refuse_private_file
 from sfumato.core.facts.table import table_spec
-from sfumato.curator.draws import draw_noisy as _add_noise
-from sfumato.curator.draws import list_draws, list_steps, read_bounds
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
+from sfumato.sql.asks import ask_plan, list_asks, read_bounds
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
 from sfumato.sql.listing import answer_listing, read_listing
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
     from sfumato.core.cost.budget import Budget
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import PublicTable, Table
+    from sfumato.core.law import NoiseSource
     from sfumato.core.ledger.chain import ChargeEntry, Entry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
-    from sfumato.core.noise.samplers import NoiseSource
     from sfumato.curator.released import Released
     from sfumato.servers.project import Engine
     from sfumato.sql.listing import Listing
@@ -506,6 +505,7 @@ class Desk:
                 path for name in plan.relation.tables for path in self.engine.packed(self.tables[name])
             ),
             units=self._units(plan),
+            described=self.tables,
             asked_by=self.asked_by,
             at_most=None if self.at_most is None else self.at_most - spent,
         )
@@ -546,7 +546,7 @@ class Desk:
 
     def _bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        derived = list_costs(self.engine.bind(plan.query, self.tables), *list_draws(plan))
+        derived = list_costs(self.engine.bind(plan.query, self.tables), ask_plan(plan))
         if not all(map(Allowance(plan.costs).pay, derived)):
             raise refuse("a plan that costs more than it says, which is a fault of sfumato; please report it")
         if plan.choices:
@@ -637,20 +637,11 @@ class _Asked:
 
     def measure(self, charge: Charged) -> NoisyAggregates:
         """Returns what is measured under the charge, step by step."""
-        steps = list_steps(self.plan, bind=self.bind)
-        step = next(steps)
+        asks = list_asks(self.plan, bind=self.bind)
+        asked = next(asks)
         while True:
             try:
-                step = steps.send(self._answer(charge, step))
+                asked = asks.send(charge.ask_groups(asked, engine=self.desk.engine, progress=self.progress))
             except StopIteration as end:
                 found: NoisyAggregates = end.value
                 return found
-
-    def _answer(self, charge: Charged, step: QueryPlan) -> NoisyAggregates:
-        desk, query = self.desk, step.query
-        checked = check_query(query, desk.tables)
-        return charge.measure(
-            [(cost, None) for cost in list_costs(checked, *list_draws(step))],
-            lambda: desk.engine.aggregate(query, desk.tables, progress=self.progress),
-            lambda exact, noise: _add_noise(step, exact, noise),
-        )

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CELLS
 from sfumato.core.errors import refuse
-from sfumato.sql.choices import cell_edges
 from sfumato.sql.plan import Noise, group_widths, half_width, normal_width
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def combine(tree: exp.Expr, left: Band, right: Band) -> Band:
 def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> Band:
     measure = noise.measure
     if noise.kind == "exponential":
-        cells = [cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
+        cells = [_cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
         lower, upper = cells[0]
         value = (lower + upper) / 2
         if len(cells) > 1:
@@ -161,6 +161,17 @@ def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> Band:
         return Band(noisy, noisy - whole, noisy + whole)
     value = noisy / measure.grid
     return Band(value, value - width / measure.grid, value + width / measure.grid)
+
+
+def _cell_edges(
+    chosen: NDArray[np.int64], low: float, high: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The interval that each chosen candidate stands for."""
+    width = (high - low) / CELLS
+    lower = np.clip(low + (chosen - 1) * width, low, high)
+    upper = np.clip(low + chosen * width, low, high)
+    upper = np.where(chosen == 0, low, upper)
+    return lower, upper
 
 
 def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:

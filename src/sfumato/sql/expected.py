@@ -19,9 +19,9 @@ from sqlglot import exp
 from sfumato.core.algebra.measures import Measure
 from sfumato.core.dates import is_dated
 from sfumato.sql.aggregates import Aggregate
+from sfumato.sql.asks import answer_reach
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY, is_rank, is_text
-from sfumato.sql.choices import answer_reach
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
     NoisyAggregates,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.accounting import calibrate_scale
+from sfumato.core.algebra.asks import NoisyGroups
 from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
@@ -131,16 +132,13 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoisyAggregates:
-    """Noisy values per measure and group.
+class NoisyAggregates(NoisyGroups):
+    """Noisy values per measure and group, and what was chosen before they were measured.
 
-    For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
     `bounds` are the first and the last interval of magnitudes that were chosen for each operand, `cap` is the
     bound on records that was.
     """
 
-    values: tuple[NDArray[Any], ...]
-    keys: tuple[tuple[Any, ...], ...] | None = None
     bounds: tuple[tuple[int, int], ...] = ()
     cap: int | None = None
 

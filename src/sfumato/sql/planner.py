@@ -22,6 +22,7 @@ from sfumato.sql.aggregates import (
     read_rows,
     spell_position,
 )
+from sfumato.sql.asks import plan_choices, plan_tally
 from sfumato.sql.check import (
     AGGREGATE,
     GROUPINGS,
@@ -35,7 +36,6 @@ from sfumato.sql.check import (
     is_top,
     refuse_deep,
 )
-from sfumato.sql.chosen import plan_choices, plan_tally
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.nested import Around
 from sfumato.sql.plan import (

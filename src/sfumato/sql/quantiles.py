@@ -29,13 +29,6 @@ def list_levels() -> tuple[int, ...]:
     return choose_widths(CELLS, deviation=float)[0]
 
 
-def count_levels(true_histogram: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Exact counts of the intervals of every level; the upper bound is in the last one. Rows are groups."""
-    cells = true_histogram[:, :CELLS].copy()
-    cells[:, -1] += true_histogram[:, CELLS:].sum(axis=1)
-    return [np.add.reduceat(cells, np.arange(0, CELLS, width), axis=1) for width in list_levels()]
-
-
 def read_quantiles(
     noise: Noise, noisy_counts: NDArray[np.int64]
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:

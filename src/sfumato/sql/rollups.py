@@ -127,11 +127,6 @@ def choose_levels(
     return min(plans, key=error)
 
 
-def sum_levels(true_values: NDArray[np.int64], sets: GroupingSets) -> list[NDArray[np.int64]]:
-    """Exact values of all keys together, added up to each level that is measured."""
-    return [np.asarray(_marginal(true_values, sets, each)) for each in sets.levels]
-
-
 def spread_of(sets: GroupingSets, answered: GroupingSet) -> float:
     """The variance of a group of an answered set, where one measured group has variance 1."""
     total = 0.0

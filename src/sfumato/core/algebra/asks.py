@@ -1,36 +1,94 @@
-"""What it costs to answer measures of a query: the one place where the costs of statements are made.
+"""What a statement asks: measures of groups, each with its noise or its choices, and what that costs.
 
 Whoever asks says by which noise, or at which rate of a choice, each measure is answered; the core adds the
 sensitivity that it derived and gets the cost. A planner that is wrong about a sensitivity asks for what its
-charge does not pay, and nothing is read. Proof: docs/proofs/sql.md, sections 3 to 6.
+charge does not pay, and nothing is read. The door draws, on the exact
+vectors and scores that are made here. Proof: docs/proofs/sql.md, sections 3 to 6, and docs/proofs/choice.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal, assert_never
 
-from sfumato.core.algebra.measures import Checked, Measure, find_sensitivity
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.algebra.measures import CELLS, Checked, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import refuse
+from sfumato.core.facts.table import PrivacyUnit
 from sfumato.core.law import SHAPES, Kind
+
+CANDIDATES = CELLS + 3
+"""What a quantile is chosen among: the steps between the bounds, and what lies at and beyond their ends."""
+
+_LAST = CANDIDATES - 1
+# Offsets from the answer at which blocks begin; the last block reaches beyond every candidate.
+_STARTS = np.array([0, *(2**power for power in range(_LAST.bit_length()))])
+_ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
+
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Noised:
-    """A measure that is answered by noise on its values, or on `times` sums of them over sets of groups."""
+    """Noise on the value of every group; of a histogram, on the counts of all labels."""
 
     kind: Kind
     scale: Fraction
-    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Levelled:
+    """Noise on sums over groups: each level holds the numbers of the keys that are not added up."""
+
+    kind: Kind
+    scale: Fraction
+    levels: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Noise on counts of the steps between bounds: for each width, of intervals of so many steps."""
+
+    kind: Kind
+    scale: Fraction
+    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """A measure that is answered by exponential choices, one after the other, at these rates."""
+    """Labels by exponential choices, the more frequent the likelier; each is taken out before the next."""
 
-    rates: tuple[Fraction, ...]
+    rate: Fraction
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """An exponential choice of a step: how far from the target rank it aims, and its rate.
+
+    An end of an interval is chosen among blocks of steps beside the first answer.
+    """
+
+    shift: int
+    rate: Fraction
+    side: Literal["answer", "low", "high"] = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Steps of a quantile by one choice after the other, the answer first."""
+
+    ranks: tuple[Rank, ...]
+
+
+Drawn = Noised | Levelled | Divided | Picked | Ranked
+"""How one measure is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,59 +103,180 @@ class Kept:
     delta: Fraction
 
 
-Drawn = Noised | Picked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A query, how each of its measures is answered, and which groups are kept if they are not public."""
+
+    query: Query
+    drawn: tuple[Drawn, ...]
+    kept: Kept | None = None
 
 
-def list_costs(checked: Checked, drawn: tuple[Drawn, ...], kept: Kept | None = None) -> tuple[Cost, ...]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoisyGroups:
+    """Noisy values per measure and group, with the keys of groups that were kept.
+
+    For a quantile the chosen steps (answer, low end, high end), for labels their codes; of several levels all
+    values, one level after the other.
+    """
+
+    values: tuple[NDArray[Any], ...]
+    keys: tuple[tuple[Any, ...], ...] | None = None
+
+
+def list_costs(checked: Checked, asked: Asked) -> tuple[Cost, ...]:
     """Return every cost of answering a query so, in the order in which the answers are drawn.
 
-    Privacy: sensitivities are those of `find_sensitivity`, and of ranks and counts that choices look at.
+    Privacy: sensitivities are those of `bound_measure`, and of ranks and counts that choices look at.
     """
+    kept, groups = asked.kept, checked.most_groups
     if (kept is not None) != checked.is_open:
         raise refuse("groups that are not public are chosen privately, and no others are")
-    first = () if kept is None else (_cost_selection(checked, kept),)
-    pairs = zip(checked.query.measures, drawn, strict=True)
-    return (*first, *(cost for measure, each in pairs for cost in _cost_measure(checked, measure, each)))
+    for each in asked.drawn:
+        if isinstance(each, Levelled):
+            keys = set(range(0 if checked.is_open else len(checked.query.groups)))
+            if not all(set(level) <= keys and len(set(level)) == len(level) for level in each.levels):
+                raise refuse("sums over groups by keys that are no public ones")
+    first = () if kept is None else (cost_selection(checked.unit, groups, kept),)
+    pairs = zip(checked.query.measures, asked.drawn, strict=True)
+    return (
+        *first,
+        *(cost for each, drawn in pairs for cost in cost_measure(each, drawn, checked.unit, groups)),
+    )
 
 
-def _cost_measure(checked: Checked, measure: Measure, drawn: Drawn) -> tuple[Cost, ...]:
-    unit = checked.unit
-    if isinstance(drawn, Picked):
-        if measure.statistic != "quantile":
-            raise refuse("a choice among what is no histogram")
+def cost_measure(measure: Measure, drawn: Drawn, unit: PrivacyUnit, groups: int) -> tuple[Cost, ...]:
+    """Return every cost of answering a measure so, for rows of a unit that is in at most so many groups."""
+    whom: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.name}
+    if isinstance(drawn, Picked | Ranked):
+        if measure.statistic != "quantile" or isinstance(drawn, Picked) != (measure.labels is not None):
+            raise refuse("a choice among what is no histogram of labels, or of steps")
         # A rank moves by the larger part of the share, a count by 1, for every row that comes or goes.
         moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
-        if measure.labels is None:
+        if isinstance(drawn, Picked):
+            if not 0 < drawn.times <= len(measure.labels or ()):
+                raise refuse("more labels than there are")
+            rates = [drawn.rate] * drawn.times
+        else:
             share = measure.quantile or Fraction(0)
+            # Beyond this a score could leave 64 bits, and would move by more than is charged.
+            if share.denominator > 2**30 or any(abs(each.shift) > 2**59 for each in drawn.ranks):
+                raise refuse("a rank that cannot be counted to; spend more epsilon, or ask for another share")
             moved *= 2 * max(share.numerator, share.denominator - share.numerator)
-        scales = [rate * moved for rate in drawn.rates]
-        return tuple(
-            Cost(kind="exponential", scale=scale, neighbours=unit.neighbours, unit=unit.name)
-            for scale in scales
-        )
-    if drawn.times > 1 and measure.statistic == "individuals":
-        raise refuse("numbers of individuals do not add up over groups")
-    sensitivity = find_sensitivity(measure, checked, norm=SHAPES[drawn.kind].norm)
-    cost = Cost(
-        kind=drawn.kind,
-        scale=drawn.scale,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.name,
-    )
-    return (cost,) * drawn.times
+            rates = [each.rate for each in drawn.ranks]
+        return tuple(Cost(kind="exponential", scale=rate * moved, **whom) for rate in rates)
+    times = _count_vectors(measure, drawn)
+    sensitivity = bound_measure(measure, unit, groups, norm=SHAPES[drawn.kind].norm)
+    return (Cost(kind=drawn.kind, scale=drawn.scale, sensitivity=sensitivity, **whom),) * times
 
 
-def _cost_selection(checked: Checked, kept: Kept) -> Cost:
-    groups, neighbours = checked.most_groups, checked.unit.neighbours
+def _count_vectors(measure: Measure, drawn: Noised | Levelled | Divided) -> int:
+    """Return the number of vectors that get noise, none of which moves by more than the measure does."""
+    is_steps = measure.statistic == "quantile" and measure.labels is None
+    match drawn:
+        case Noised() if not is_steps:
+            return 1
+        case Levelled() if measure.statistic in ("individuals", "records per individual"):
+            raise refuse("numbers of individuals do not add up over groups")
+        case Levelled(levels=levels) if measure.statistic != "quantile":
+            return len(levels)
+        case Divided(widths=widths) if is_steps and all(1 <= width <= CELLS for width in widths):
+            return len(widths)
+    raise refuse("noise on what is not added up so")
+
+
+def cost_selection(unit: PrivacyUnit, groups: int, kept: Kept) -> Cost:
+    """Return what choosing groups so costs, where an individual is in at most so many of them."""
     if kept.threshold < selection_threshold(scale=kept.scale, sensitivity=groups, delta=kept.delta):
         raise refuse("groups that are kept with fewer individuals than delta allows")
-    sensitivity = histogram_sensitivity(contribution=Fraction(groups), norm="L1", neighbours=neighbours)
     return Cost(
         kind="selection",
         scale=kept.scale,
-        sensitivity=sensitivity,
+        sensitivity=histogram_sensitivity(
+            contribution=Fraction(groups), norm="L1", neighbours=unit.neighbours
+        ),
         delta=kept.delta,
-        neighbours=neighbours,
-        unit=checked.unit.name,
+        neighbours=unit.neighbours,
+        unit=unit.name,
     )
+
+
+def list_vectors(
+    asked: Asked, measure: Measure, drawn: Noised | Levelled | Divided, true_values: Counts
+) -> list[Counts]:
+    """Return the exact vectors that noise is added to for a measure, one for each of its costs."""
+    match drawn:
+        case Noised():
+            return [true_values if measure.labels is None else label_counts(true_values, measure)]
+        case Levelled(levels=levels):
+            return sum_levels(true_values, [group.size or 1 for group in asked.query.groups], levels)
+        case Divided(widths=widths):
+            return count_intervals(true_values, widths)
+    assert_never(drawn)
+
+
+def sum_levels(true_values: Counts, sizes: Sequence[int], levels: Sequence[tuple[int, ...]]) -> list[Counts]:
+    """Return exact values of all keys together, which have so many labels, added up to each level."""
+    table = true_values.reshape(sizes)
+    left = [tuple(key for key in range(len(sizes)) if key not in level) for level in levels]
+    return [np.asarray(table.sum(axis=axes)).reshape(-1) for axes in left]
+
+
+def count_intervals(true_histogram: Counts, widths: tuple[int, ...]) -> list[Counts]:
+    """Return exact counts of intervals of each width; the upper bound is in the last. Rows are groups."""
+    cells = true_histogram[:, :CELLS].copy()
+    cells[:, -1] += true_histogram[:, CELLS:].sum(axis=1)
+    return [np.add.reduceat(cells, np.arange(0, CELLS, width), axis=1) for width in widths]
+
+
+def label_counts(true_histogram: Counts, measure: Measure) -> Counts:
+    """Return the exact counts of every label, for every group: what the labels are scored by."""
+    return true_histogram[:, : len(measure.labels or ())]
+
+
+def take_out(values: Counts, places: Counts) -> Counts:
+    """Return every row without the entry at its place.
+
+    >>> take_out(np.array([[1, 2, 3], [4, 5, 6]]), np.array([0, 2])).tolist()
+    [[2, 3], [4, 5]]
+    """
+    rows, width = values.shape
+    kept = np.ones((rows, width), np.bool_)
+    kept[np.arange(rows), places] = False
+    return values[kept].reshape(rows, width - 1)
+
+
+def score_steps(
+    true_histogram: Counts, measure: Measure, rank: Rank, answers: Counts | None = None
+) -> Counts:
+    """Return the score of every candidate for every group; those of an end lie next to the `answers`."""
+    share = measure.quantile or Fraction(0)
+    total = true_histogram.sum(axis=1, keepdims=True)
+    upto = np.cumsum(true_histogram, axis=1)
+    far = np.full_like(total, 2**60)
+    first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
+    last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
+    if answers is not None:
+        lower, upper = _blocks(answers, rank)
+        first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
+    target = share.numerator * total + rank.shift
+    scores: Counts = -np.maximum(0, np.maximum(first - target, target - last))
+    return scores if answers is None else np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
+
+
+def find_step(places: Counts, rank: Rank, answers: Counts | None = None) -> Counts:
+    """Return the step that each chosen candidate stands for: of a block of steps the outermost."""
+    if answers is None:
+        return places
+    outermost = _ENDS[np.searchsorted(_ENDS, places)]
+    steps: Counts = answers - outermost if rank.side == "low" else answers + outermost
+    return np.clip(steps, 0, _LAST)
+
+
+def _blocks(answers: Counts, rank: Rank) -> tuple[Counts, Counts]:
+    """Return the first and the last step of every block beside the answers, which a bound cuts."""
+    if rank.side == "low":
+        lower, upper = answers[:, None] - _ENDS, answers[:, None] - _STARTS
+    else:
+        lower, upper = answers[:, None] + _STARTS, answers[:, None] + _ENDS
+    return np.clip(lower, 0, _LAST), np.clip(upper, 0, _LAST)

@@ -6,7 +6,7 @@ histograms too large to list. Nothing here takes a seed. The proof that the laws
 docs/proofs/noise.md.
 """
 
-from sfumato.core.law import Kind, Law, make_law
+from sfumato.core.law import Kind, Law, NoiseSource, make_law
 from sfumato.core.noise.choice import (
     exponential_choice,
     exponential_index,
@@ -14,7 +14,7 @@ from sfumato.core.noise.choice import (
     permute_and_flip_index,
     poisson_sample,
 )
-from sfumato.core.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
+from sfumato.core.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
 from sfumato.core.noise.sparse import add_sparse_noise
 
 __all__ = [

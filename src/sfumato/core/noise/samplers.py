@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,37 +77,6 @@ def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDA
         raise RecipeError("noise is added to an array of 64-bit integers; convert the values first")
     noise = draw(law, values.size, KeyStream()).reshape(values.shape)
     return _add_saturating(values, noise)
-
-
-class NoiseSource(Protocol):
-    """What answers are drawn with: `add_noise`, `poisson_sample` and the others, or the like.
-
-    A curator that is given none, as every command and `sfumato.open` do, draws from this package. Only
-    audits give one, on tables that they made up themselves.
-    """
-
-    def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
-        """`values` with noise."""
-
-    def add_sparse_noise(
-        self,
-        cells: NDArray[np.int64],
-        values: NDArray[np.int64],
-        *,
-        size: int,
-        scale: ExactLike,
-        threshold: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells whose noisy value reaches `threshold`, and these values.
-
-        `values` are those of the occupied `cells`, of `size` in all; `scale` is that of the noise.
-        """
-
-    def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
-        """An index for every row of `scores`."""
-
-    def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
-        """Whether each of `size` individuals is drawn, with the probability `rate`."""
 
 
 def draw(law: Law, size: int, source: BitSource) -> NDArray[np.int64]:

@@ -117,6 +117,13 @@ class Question:
         raise NotImplementedError
 
 
+class Score(Protocol):
+    """What is made of exact counts of cells, by a kind of question that is tallied as scores."""
+
+    def evaluate(self, true_values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The exact score, whose contribution the question states."""
+
+
 # What several kinds state alike, each by naming it.
 def count_answers(self: Question, table: Table) -> int:
     """The number of answers: of cells, or of queries over them."""
