@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.questions.choices import AnyQuestion, Candidate
     from sfumato.core.questions.gradients import Gradients
-    from sfumato.core.questions.question import Score
+    from sfumato.core.questions.question import Scored
     from sfumato.core.questions.series import RunningSums
 
     Counted = dict[tuple[Part | None, AnyQuestion], TrueCounts]
@@ -236,7 +236,7 @@ class Records(Withheld):
         found = {(part, each): counts for each, counts in zip(fresh, counted, strict=True)}
         for each in fresh:
             if each.stated.tally == "scores":
-                score = cast("Score", each).evaluate(found[part, each].true_values)
+                score = cast("Scored", each).evaluate(found[part, each].true_values)
                 found[part, each] = TrueCounts(each.columns, score)
         return found
 

@@ -117,7 +117,7 @@ class Question:
         raise NotImplementedError
 
 
-class Score(Protocol):
+class Scored(Protocol):
     """What is made of exact counts of cells, by a kind of question that is tallied as scores."""
 
     def evaluate(self, true_values: NDArray[np.int64]) -> NDArray[np.int64]:
