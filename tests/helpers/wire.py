@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
-from sfumato.serve.results import Column, Result
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.service import CALLER
 from sfumato.serve.state import make_verifier
 from sfumato.serve.wire.server import WireServer, load_certificate
@@ -51,6 +51,10 @@ class CountingService:
     settings: object = field(default_factory=lambda: SimpleNamespace(session_budget=None))
     logins: list = field(default_factory=list)
     verifier: object = field(default_factory=lambda: make_verifier(PASSWORD))
+
+    @property
+    def state(self):
+        return self
 
     def find_user(self, name, *, proven=None):
         return SimpleNamespace(name=name, role="analyst") if name == "ana" else None
@@ -129,12 +133,12 @@ class SmallCatalog:
     def answer(self, text, *, user, database, settings, parameters):
         columns = self._columns(text)
         if "from pg_" in text.lower():
-            return Result(columns=columns, rows=[])
+            return columns, []
         if not text.lower().startswith("select"):
             raise UnsupportedQuery("only SELECT is answered")
         value = settings["server_version"] if "version" in text else database if "database" in text else 1
         value = parameters[0] if parameters else value
-        return Result(columns=columns, rows=[(value,)])
+        return columns, [(value,)]
 
     def _columns(self, text):
         words = "version" in text or "database" in text or "$1" in text or "set_config" in text

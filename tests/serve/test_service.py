@@ -654,10 +654,10 @@ def test_a_steward_link_works_once(make_service):
     service = make_service()
     link = service.make_steward_link()
     session = service.enter_by_link(link)
-    assert service.find_session(session)[0] == SUE
+    assert service.state.find_session(session)[0] == SUE
     assert service.enter_by_link(link) is None
-    service.close_session(session)
-    assert service.find_session(session) is None
+    service.state.close_session(session)
+    assert service.state.find_session(session) is None
 
 
 def test_a_link_is_for_one_steward_one_process_and_ten_minutes(make_service, monkeypatch):
@@ -668,7 +668,7 @@ def test_a_link_is_for_one_steward_one_process_and_ten_minutes(make_service, mon
     for nobody in ("ana", "eve"):
         with pytest.raises(AccessDenied, match=f"no steward '{nobody}'"):
             service.make_steward_link(nobody)
-    assert service.find_session(service.enter_by_link(service.make_steward_link("sue")))[0] == SUE
+    assert service.state.find_session(service.enter_by_link(service.make_steward_link("sue")))[0] == SUE
     link = service.make_steward_link("ann")
     service.state.new_token("ann")
     assert service.enter_by_link(link) is None

@@ -135,14 +135,6 @@ class Service:
 
     # Who asks
 
-    def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
-        """Gives the person called `name`; if `proven` is given, only while it still proves their password."""
-        return self.state.find_user(name, proven=proven)
-
-    def find_verifier(self, name: str) -> Verifier:
-        """Returns what proves a person's password; one that nothing fits for names that are not known."""
-        return self.state.find_verifier(name)
-
     def may_log_in(self, name: str, *, origin: str) -> bool:
         """Returns whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
         return len(recent_times(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
@@ -168,9 +160,9 @@ class Service:
         """Returns the person, if the password is theirs; takes as long for a name that is not known."""
         if not self.may_log_in(name, origin=origin):
             raise TooManyRequests("too many wrong passwords for this name; wait a minute")
-        known = self.find_verifier(name).fits(password)
+        known = self.state.find_verifier(name).fits(password)
         self.note_login(name, origin=origin, known=known)
-        return self.find_user(name) if known else None
+        return self.state.find_user(name) if known else None
 
     def check_token(self, token: str) -> User | None:
         """Returns whose token it is."""
@@ -195,30 +187,18 @@ class Service:
             raise AccessDenied(f"there is no steward {name!r}; sfumato user add {name} --role steward")
         secret = secrets.token_urlsafe(24)
         key, ends = hashlib.sha256(secret.encode()).digest(), time.monotonic() + _LINK_SECONDS
-        self._links[key] = name, self.find_verifier(name), ends
+        self._links[key] = name, self.state.find_verifier(name), ends
         return secret
 
     def enter_by_link(self, link: str) -> str | None:
         """Opens the session of a link, once, and returns its secret."""
         name, proven, ends = self._links.pop(hashlib.sha256(link.encode()).digest(), ("", None, 0.0))
-        user = self.find_user(name, proven=proven) if time.monotonic() < ends else None
+        user = self.state.find_user(name, proven=proven) if time.monotonic() < ends else None
         if user is None:
             self._note_refusal("link")
             return None
         self.note("link", name, outcome="ok")
-        return self.open_session(user)
-
-    def open_session(self, user: User) -> str:
-        """Opens a session of a browser, and returns its secret."""
         return self.state.open_session(user.name)
-
-    def find_session(self, secret: str) -> tuple[User, str] | None:
-        """Returns whose session it is, and what its forms must carry."""
-        return self.state.find_session(secret)
-
-    def close_session(self, secret: str) -> None:
-        """Ends a session."""
-        self.state.close_session(secret)
 
     # Questions
 

@@ -99,8 +99,8 @@ class State:
         self._path = path
         with self._open() as connection:
             connection.executescript(_LAYOUT)
-            connection.execute("INSERT OR IGNORE INTO facts VALUES ('secret', ?)", (secrets.token_bytes(32),))
-            ((self._secret,),) = connection.execute("SELECT value FROM facts WHERE name = 'secret'")
+        self._run("INSERT OR IGNORE INTO facts VALUES ('secret', ?)", secrets.token_bytes(32))
+        ((self._secret,),) = self._run("SELECT value FROM facts WHERE name = 'secret'")
         path.chmod(0o600)
 
     def add_user(self, name: str, role: Role, *, password: str | None = None) -> str:
@@ -115,14 +115,12 @@ class State:
             raise AccessDenied("a password has at least 8 characters")
         token = f"sf_{secrets.token_urlsafe(32)}"
         verifier = _pack(make_verifier(password or token), of_token=not password)
-        with self._open() as connection:
-            try:
-                connection.execute(
-                    "INSERT INTO people VALUES (?, ?, ?, ?, ?)",
-                    (name, role, verifier, _digest(token), time.time()),
-                )
-            except sqlite3.IntegrityError:
-                raise AccessDenied(f"there is a user {name!r} already; remove it first") from None
+        try:
+            self._run(
+                "INSERT INTO people VALUES (?, ?, ?, ?, ?)", name, role, verifier, _digest(token), time.time()
+            )
+        except sqlite3.IntegrityError:
+            raise AccessDenied(f"there is a user {name!r} already; remove it first") from None
         return token
 
     def remove_user(self, name: str) -> None:
@@ -150,33 +148,24 @@ class State:
 
     def users(self) -> list[User]:
         """Everybody, in the order of their names."""
-        with self._open() as connection:
-            return [
-                User(name=n, role=r)
-                for n, r in connection.execute("SELECT name, role FROM people ORDER BY 1")
-            ]
+        return [User(name=n, role=r) for n, r in self._run("SELECT name, role FROM people ORDER BY 1")]
 
     def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
         """Gives the person called `name`; if `proven` is given, only while it still proves their password."""
-        with self._open() as connection:
-            found = connection.execute("SELECT role, verifier FROM people WHERE name = ?", (name,)).fetchone()
-        if found is None or proven not in (None, _unpack(found[1])):
-            return None
-        return User(name=name, role=found[0])
+        for role, verifier in self._run("SELECT role, verifier FROM people WHERE name = ?", name):
+            if proven in (None, _unpack(verifier)):
+                return User(name=name, role=role)
+        return None
 
     def find_token(self, token: str) -> User | None:
         """Returns whose token it is."""
-        with self._open() as connection:
-            query = "SELECT name, role FROM people WHERE token = ?"
-            found = connection.execute(query, (_digest(token),)).fetchone()
-        return None if found is None else User(name=found[0], role=found[1])
+        found = self._run("SELECT name, role FROM people WHERE token = ?", _digest(token))
+        return User(name=found[0][0], role=found[0][1]) if found else None
 
     def find_verifier(self, name: str) -> Verifier:
         """Returns what proves a person's password; for an unknown name one that nothing fits."""
-        with self._open() as connection:
-            found = connection.execute("SELECT verifier FROM people WHERE name = ?", (name,)).fetchone()
-        if found is not None:
-            return _unpack(found[0])
+        if found := self._run("SELECT verifier FROM people WHERE name = ?", name):
+            return _unpack(found[0][0])
 
         def invent(what: str) -> bytes:
             return hmac.digest(self._secret, f"{what} {name}".encode(), "sha256")
@@ -188,26 +177,23 @@ class State:
 
     def open_session(self, name: str) -> str:
         """Opens a session of a browser, which ends after half a day, and returns its secret."""
-        secret = secrets.token_urlsafe(32)
-        with self._open() as connection:
-            now = time.time()
-            connection.execute("DELETE FROM sessions WHERE ends_at < ?", (now,))
-            row = (_digest(secret), name, secrets.token_urlsafe(24), now + _SESSION_SECONDS)
-            connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
+        secret, now = secrets.token_urlsafe(32), time.time()
+        self._run("DELETE FROM sessions WHERE ends_at < ?", now)
+        row = (_digest(secret), name, secrets.token_urlsafe(24), now + _SESSION_SECONDS)
+        self._run("INSERT INTO sessions VALUES (?, ?, ?, ?)", *row)
         return secret
 
     def find_session(self, secret: str) -> tuple[User, str] | None:
         """Returns whose session it is, and what its forms must carry against requests from other sites."""
         query = "SELECT person, csrf FROM sessions WHERE digest = ? AND ends_at > ?"
-        with self._open() as connection:
-            found = connection.execute(query, (_digest(secret), time.time())).fetchone()
-        user = None if found is None else self.find_user(found[0])
-        return None if user is None else (user, found[1])
+        for person, csrf in self._run(query, _digest(secret), time.time()):
+            user = self.find_user(person)
+            return None if user is None else (user, csrf)
+        return None
 
     def close_session(self, secret: str) -> None:
         """Ends a session."""
-        with self._open() as connection:
-            connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
+        self._run("DELETE FROM sessions WHERE digest = ?", _digest(secret))
 
     def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
         """Returns the number of the request for what `digest` names; the same while it waits."""
@@ -218,11 +204,9 @@ class State:
             ).fetchone()
             if waits is not None:
                 return int(waits[0])
+            query = "INSERT INTO approvals VALUES (NULL, ?, ?, ?, ?, ?, 'waiting', NULL, ?)"
             row = (person, kind, subject, digest, epsilon, time.time())
-            inserted = connection.execute(
-                "INSERT INTO approvals VALUES (NULL, ?, ?, ?, ?, ?, 'waiting', NULL, ?)", row
-            )
-            return int(inserted.lastrowid or 0)
+            return int(connection.execute(query, row).lastrowid or 0)
 
     def use_approval(self, person: str, digest: str) -> str | None:
         """Returns the epsilon up to which a steward approved it, once: an approval pays for one purchase."""
@@ -230,9 +214,8 @@ class State:
             "UPDATE approvals SET status = 'used' WHERE number = (SELECT min(number) FROM approvals WHERE"
             " person = ? AND digest = ? AND status = 'approved') RETURNING epsilon"
         )
-        with self._open() as connection:
-            found = connection.execute(query, (person, digest)).fetchone()
-        return None if found is None else str(found[0])
+        found = self._run(query, person, digest)
+        return str(found[0][0]) if found else None
 
     def return_approval(self, person: str, digest: str) -> None:
         """Gives an approval back that nothing was bought under."""
@@ -240,23 +223,19 @@ class State:
             "UPDATE approvals SET status = 'approved' WHERE number = (SELECT max(number) FROM approvals WHERE"
             " person = ? AND digest = ? AND status = 'used')"
         )
-        with self._open() as connection:
-            connection.execute(query, (person, digest))
+        self._run(query, person, digest)
 
     def decide(self, number: int, *, approve: bool, decided_by: str) -> dict[str, Any]:
         """Approves or refuses a request, and returns it."""
-        status = "approved" if approve else "refused"
-        with self._open() as connection:
-            found = connection.execute(
-                "UPDATE approvals SET status = ?, decided_by = ? WHERE number = ? AND status = 'waiting'"
-                " RETURNING number, person, kind, subject, digest, epsilon, status",
-                (status, decided_by, number),
-            ).fetchone()
-        if found is None:
-            raise AccessDenied(f"no request {number} waits for a decision")
-        return dict(
-            zip(("number", "person", "kind", "subject", "digest", "epsilon", "status"), found, strict=True)
+        names = ("number", "person", "kind", "subject", "digest", "epsilon", "status")
+        found = self._run(
+            "UPDATE approvals SET status = ?, decided_by = ? WHERE number = ? AND status = 'waiting'"
+            f" RETURNING {', '.join(names)}",
+            *("approved" if approve else "refused", decided_by, number),
         )
+        if not found:
+            raise AccessDenied(f"no request {number} waits for a decision")
+        return dict(zip(names, found[0], strict=True))
 
     def approvals(self) -> list[dict[str, Any]]:
         """Returns all requests, the newest first."""
@@ -265,15 +244,11 @@ class State:
 
     def add_job(self, person: str, *, name: str, recipe: str, status: str) -> int:
         """Adds a job that will publish `name`, and returns its number."""
-        with self._open() as connection:
-            try:
-                inserted = connection.execute(
-                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?, '', 0)",
-                    (person, name, recipe, status, time.time()),
-                )
-            except sqlite3.IntegrityError:
-                raise AccessDenied(f"there is a release {name!r} already; choose another name") from None
-            return int(inserted.lastrowid or 0)
+        query = "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?, '', 0) RETURNING number"
+        try:
+            return int(self._run(query, person, name, recipe, status, time.time())[0][0])
+        except sqlite3.IntegrityError:
+            raise AccessDenied(f"there is a release {name!r} already; choose another name") from None
 
     def claim_job(self, number: int, server: str, *, seconds: float) -> tuple[str, str, str] | None:
         """Returns who asked for a job, its name and its recipe; None if it is done or is another server's.
@@ -286,18 +261,14 @@ class State:
             " RETURNING person, name, recipe"
         )
         now = time.time()
-        with self._open() as connection:
-            found: tuple[str, str, str] | None = connection.execute(
-                query, (server, now + seconds, number, now)
-            ).fetchone()
-        return found
+        found = self._run(query, server, now + seconds, number, now)
+        return found[0] if found else None
 
     def renew_claims(self, numbers: Sequence[int], server: str, *, seconds: float) -> None:
         """Keeps jobs that `server` has claimed for as long again; for 0 seconds leaves them to others."""
         ends = time.time() + seconds if seconds else 0
-        with self._open() as connection:
-            query = "UPDATE jobs SET claim_ends = ? WHERE number = ? AND server = ?"
-            connection.executemany(query, [(ends, number, server) for number in numbers])
+        for number in numbers:
+            self._run("UPDATE jobs SET claim_ends = ? WHERE number = ? AND server = ?", ends, number, server)
 
     def update_job(
         self,
@@ -309,16 +280,12 @@ class State:
         server: str | None = None,
     ) -> None:
         """Keeps how far a job is, if it is still that of `server`; one that failed frees its name."""
-        with self._open() as connection:
-            changed = connection.execute(
-                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?"
-                " AND server = coalesce(?, server)",
-                (status, json.dumps(stages), message, number, server),
-            )
-            if status == "failed" and changed.rowcount:
-                connection.execute(
-                    "UPDATE jobs SET name = name || ' #' || number WHERE number = ?", (number,)
-                )
+        self._run(
+            "UPDATE jobs SET status = ?1, stages = ?2, message = ?3,"
+            " name = iif(?1 = 'failed', name || ' #' || number, name)"
+            " WHERE number = ?4 AND server = coalesce(?5, server)",
+            *(status, json.dumps(stages), message, number, server),
+        )
 
     def jobs(self) -> list[dict[str, Any]]:
         """Returns all jobs, the newest first."""
@@ -327,9 +294,13 @@ class State:
         return [job | {"stages": json.loads(job["stages"])} for job in found]
 
     def _records(self, table: str, names: tuple[str, ...], rest: str) -> list[dict[str, Any]]:
-        with self._open() as connection:
-            rows = connection.execute(f"SELECT {', '.join(names)} FROM {table} {rest}").fetchall()
+        rows = self._run(f"SELECT {', '.join(names)} FROM {table} {rest}")
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _run(self, query: str, *values: object) -> list[Any]:
+        """Returns the rows of one statement, which is a transaction of its own."""
+        with self._open() as connection:
+            return connection.execute(query, values).fetchall()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from sfumato.core.engine.base import (
     describe_columns,
     refuse_large_marginals,
 )
-from sfumato.core.engine.bounded import finish_sums
 from sfumato.core.engine.counts import (
     PortableEngine,
     bounded_query,
@@ -28,19 +26,17 @@ from sfumato.core.engine.counts import (
     list_pairs,
     with_relations,
 )
-from sfumato.core.errors import SchemaError, SourceError
+from sfumato.core.errors import SourceError
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import IndividualCounts
-from sfumato.core.questions.residuals import Residuals
+from sfumato.servers.push.words import is_plain
 
 if TYPE_CHECKING:
     from sfumato.core.algebra.measures import Checked
     from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched
-    from sfumato.core.engine.counts import Beside
     from sfumato.core.engine.encode import Stored
     from sfumato.core.facts.table import Table
-    from sfumato.core.questions.question import Question
     from sfumato.servers.push.plan import PushedPlan
 
 _MOST_MASKED = 62  # columns that the bits of one number can tell apart
@@ -66,10 +62,15 @@ class ServerEngine(PortableEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        refuse_reading_keys(table, marginals)
         with self._describe(table) as (where, stored):
             columns = check_columns(table, marginals, stored, where=where, other=self.unplain)
-            self._check_encoding(table, columns, stored)
+            plain = tuple(name for name in columns if is_plain(table.column(name), stored))
+            self._check_encoding(table, plain, stored)
+
+    def encodes(self, table: Table, columns: Iterable[str]) -> bool:
+        """Returns whether the server can tell the codes of `columns`; else they are fetched."""
+        with self._describe(table) as (_, stored):
+            return all(is_plain(table.column(name), stored) for name in columns)
 
     def describe(self, table: Table) -> dict[str, str]:
         """Returns the kinds of the stored columns that a query may name, from the catalogue alone."""
@@ -90,20 +91,11 @@ class ServerEngine(PortableEngine):
         """The aggregates of all individuals within their bound, and the wanted columns of the others."""
         raise NotImplementedError
 
-    def _add_streamed(
-        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = questions[0].columns
-        tallies = [question.start(table) for question in questions]
-        with self._ask(table, columns) as ask:
-            progress("bounding contributions")
-            progress("counting")
-            for part in ask(bounded_query(table, columns), {}):
-                *arrays, weights = part
-                codes = dict(zip(columns, arrays, strict=True))
-                for tally in tallies:
-                    tally.add(codes, weights, rows=weights.size)
-        return tuple(TrueCounts(columns, tally.finish()) for tally in tallies)
+    def _add_streamed(self, *_: object) -> Never:
+        raise NotImplementedError  # what reads record by record is counted here: see `ProjectEngine`
+
+    def _sum_residuals(self, *_: object) -> Never:
+        raise NotImplementedError
 
     def _count_individuals(
         self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
@@ -112,16 +104,6 @@ class ServerEngine(PortableEngine):
             progress("counting individuals")
             parts = ask(individuals_query(table, question), {"questions": list_pairs(question)})
             return fill_counts(question.columns, question.rows, parts)
-
-    def _sum_residuals(
-        self, table: Table, question: Residuals, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        with self._ask(table, question.known) as ask:
-            progress("adding up residuals")
-            query = residuals_query(table, question, bounded_query(table, question.known))
-            parts = ask(query, list_tables(question))
-            sums = fill_counts(question.columns, table.cells(question.columns), parts)
-            return finish_sums(question, np.array(sums.true_values))
 
 
 def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
@@ -234,57 +216,3 @@ def refuse_twins(names: Iterable[str], *, where: str) -> None:
         if twin is not None:
             raise SourceError(f"{where}: columns {twin!r} and {name!r} differ in case at most; rename one")
         seen[name.casefold()] = name
-
-
-def residuals_query(table: Table, question: Residuals, bounded: str) -> str:
-    """The sums a by cell r, of the records that `bounded` selects; cells without records have no row.
-
-    `bounded` gives codes c0, c1, ... of the columns `known`, and the weight w. Beside it are relations of
-    `list_tables`.
-    """
-    cell = partial(cell_code, table, question.known)
-    joins, scores = "", f"CAST({question.intercept} AS BIGINT)"
-    for place, term in enumerate(question.terms):
-        joins += f" JOIN term{place} ON term{place}.cell = {cell(term.columns)}"
-        scores += f" + term{place}.score"
-    scored = (
-        f"SELECT {cell(question.columns)} AS r, targets.value AS y, {scores} AS s, w "
-        f"FROM ({bounded}) AS bounded JOIN targets ON targets.cell = {cell((question.target,))}{joins}"
-    )
-    predicted, linked = "s", ""
-    if question.link is not None:
-        low, last = question.link.low, question.link.values.size - 1
-        linked = f" JOIN link ON link.cell = least(greatest(s - ({low}), 0), {last})"
-        predicted = "link.value"
-    residual = f"y - {predicted}"
-    if question.absolute:
-        residual = f"abs({residual})"
-    clipped = f"least(greatest({residual}, -{question.clip}), {question.clip})"
-    return (
-        f"SELECT r, CAST(sum(a) AS BIGINT) AS a FROM (SELECT r, CAST({clipped} AS BIGINT) * w AS a "
-        f"FROM ({scored}) AS scored{linked}) AS residuals GROUP BY r"
-    )
-
-
-def list_tables(question: Residuals) -> Beside:
-    """The lookup tables that `residuals_query` joins."""
-    tables = {"targets": {"cell": np.arange(question.targets.size), "value": question.targets}}
-    for place, term in enumerate(question.terms):
-        tables[f"term{place}"] = {"cell": np.arange(term.scores.size), "score": term.scores}
-    if question.link is not None:
-        values = question.link.values
-        tables["link"] = {"cell": np.arange(values.size), "value": values}
-    return tables
-
-
-def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-    """Refuses columns whose description says how values are written: on a server, a view says it."""
-    for name in all_columns(marginals):
-        column = table.column(name)
-        written = column.format or column.decimal != "." or column.missing or column.calendar is not None
-        if written or column.missing_label is not None:
-            raise SchemaError(
-                f"table {table.name!r}: column {name!r} has format, decimal, missing, missing_label or a "
-                "range of days, weeks or months, which are read of files and by DP-SELECT; make a view on "
-                "the server that holds plain values"
-            )

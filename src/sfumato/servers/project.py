@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import TYPE_CHECKING
 
-from sfumato.core.engine.base import sign_version
+from sfumato.core.engine.base import all_columns, name_source, sign_version
+from sfumato.core.engine.bounded import list_codes
 from sfumato.core.engine.duckdb import seal_fetched
 from sfumato.core.engine.encode import connect, hide_failures
 from sfumato.core.engine.sealed import Sealed, needed_columns
@@ -69,15 +70,21 @@ class FetchingEngine(StatementEngine):
     def __init__(self, folder: Path, servers: Servers) -> None:
         super().__init__(folder)
         self._servers = servers
+        self._fetched = (
+            local()
+        )  # what is sealed of servers' tables within a snapshot, which is a thread's own
 
     @contextmanager
     def snapshot(self, table: Table) -> Iterator[None]:
         """As the engine of the table's place has it, and of those that its references lead to."""
+        outer = getattr(self._fetched, "sealed", None)
         with ExitStack() as held:
             for each in list_chain(table):
                 server = self._servers.find(each)
                 if server is not None:
                     held.enter_context(server.snapshot(each))
+            self._fetched.sealed = {} if outer is None else outer
+            held.callback(setattr, self._fetched, "sealed", outer)
             yield
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
@@ -110,10 +117,22 @@ class FetchingEngine(StatementEngine):
         # Rows that are only counted have no column to be sent, and one is sent all the same.
         return found or frozenset(name.lower() for name in list(self.describe(table))[:1])
 
+    def check_fetched(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Refuses fetched columns that cannot be encoded; reads no record."""
+        names = list_codes(all_columns(marginals))
+        with hide_failures(name_source(table)):
+            seal_fetched(table, self._open(table, names), names, rows=False)
+
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        if all(self._servers.find(each) is None for each in list_chain(table)):
+        # Of a part of the people, the whole is sealed, and the part is cut out of it.
+        if table.part is not None or not any(self._servers.find(each) for each in list_chain(table)):
             return super()._seal(table, names)
-        return seal_fetched(table, self._open(table, names), names)
+        held = getattr(self._fetched, "sealed", None)
+        kept: dict[str, tuple[Table, Sealed]] = {} if held is None else held
+        known = kept.get(table.name)
+        if known is None or known[0] is not table or not names <= known[1].names:
+            kept[table.name] = known = (table, seal_fetched(table, self._open(table, names), names))
+        return known[1]
 
     def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         server = self._servers.find(table)
@@ -157,12 +176,26 @@ class ProjectEngine:
                 f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
             )
         (server or self.here).check(table, marginals)
+        if server is not None and not server.encodes(table, all_columns(marginals)):
+            self.here.check_fetched(table, marginals)
 
     def count(
         self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        """Returns the exact answer to every question, counted where the table is."""
-        return (self._servers.find(table) or self.here).count(table, questions, progress=progress)
+        """Returns the exact answer to every question, counted where the table is if its server can."""
+        server = self._servers.find(table)
+        # All questions of a part go one way: who is in it may not depend on what is asked.
+        if server is None or table.part is not None:
+            return self.here.count(table, questions, progress=progress)
+        for each in questions:
+            each.check(table)  # all of them before a record is read for one
+        there = tuple(each for each in questions if each.stated.tally not in ("streamed", "residuals"))
+        if not server.encodes(table, all_columns(tuple(each.columns for each in there))):
+            there = ()
+        here = tuple(each for each in questions if each not in there)
+        found = dict(zip(there, server.count(table, there, progress=progress), strict=True))
+        found |= zip(here, self.here.count(table, here, progress=progress), strict=True)
+        return tuple(found[each] for each in questions)
 
     def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
         """Returns the exact aggregates of a query, made where its table is if the server can.

@@ -3,6 +3,9 @@
 import os
 import re
 import tempfile
+from dataclasses import replace
+from datetime import date
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from helpers.asking import cells
 from helpers.cli import run_process
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError, SourceError
+from sfumato.core.facts.part import split_people
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
 from sfumato.curator import Curator
@@ -461,7 +465,7 @@ def test_values_that_no_file_holds_get_a_code_or_their_policy(server, place):
     assert found["clamped"].tolist() == [3, 0, 0, 2]
     assert {int(cell) - 5000 for cell in np.flatnonzero(found["year"])} == {-4712, 1, 2020}
     assert found["hour"].tolist() == [0] * 10 + [1] + [0] * 13 + [6]
-    assert found["text"].tolist() == [1, 1, 1, 4]
+    assert found["text"].tolist() == [0, 1, 1, 5]  # an infinite date has no text, as in statements
     assert found["month"].tolist() == [1, 1, *[0] * 10, 5]
     people = describe(source.replace("public.t", "public.far"), max_records=1, columns=spec)
     engine.check(people, (("month",),))
@@ -571,3 +575,46 @@ def test_several_tables_are_asked_as_files_are(write_table, tmp_path):
             curator.release(recipe, epsilon=1)
         assert curator.budget().spent == spent
     assert found[0] == found[1] == found[2]
+
+
+READ_COLUMNS = {
+    "kind": {"from": "a", "values": ["x", "y"], "missing": ["-"], "missing_label": "none"},
+    "day": {"from": "b", "format": "%d.%m.%Y", "period": "month", "outside": "other"},
+    "fee": {"from": "c", "decimal": ",", "bins": [0, 1, 2.5]},
+    "when": {"from": "d", "period": "day", "range": ["2025-01-01", "2025-01-03"], "outside": "other"},
+}
+
+
+def test_columns_that_are_read_by_a_key_are_counted_as_of_files(write_table, tmp_path):
+    """The server would take what is stored for what it stands for, so such columns are fetched."""
+    rows = pa.table(
+        {
+            "who": ["ana", "ana", "ben", None, "eva"],
+            "a": ["x", "-", None, "y", "y"],
+            "b": ["03.01.2025", "04.01.2025", "2025-01-03", "1.2.2025", ""],
+            "c": ["0,5", "1,0", "2.5", "2,5", "x"],
+            "d": [date(2025, 1, 1), date(2025, 1, 3), date(2025, 1, 4), None, date(2025, 1, 2)],
+        }
+    )
+    pq.write_table(rows, tmp_path / "read.parquet")
+    spec = {"unit": "who", "max_records": 1, "columns": READ_COLUMNS}
+    files = parse_table("t", {"source": "read.parquet", **spec})
+    server = parse_table("t", {"source": write_table("read", rows), **spec})
+    here, there = open_engine(tmp_path), StatementEngine(tmp_path)
+    for name in READ_COLUMNS:
+        here.check(server, ((name,),))
+        (one,) = here.count(server, cells(((name,),)), **SILENT)
+        (other,) = there.count(files, cells(((name,),)), **SILENT)
+        assert one.true_values.tolist() == other.true_values.tolist(), name
+
+
+def test_records_of_a_part_are_those_of_its_people(write_table, tmp_path):
+    rows = pa.table({"who": [f"p{n % 9}" for n in range(30)], "a": [n % 3 for n in range(30)]})
+    spec = {"unit": "who", "max_records": 9, "columns": {"a": {"range": [0, 2]}}}
+    server = parse_table("t", {"source": write_table("parts_of", rows), **spec})
+    engine = open_engine(tmp_path)
+    parts = split_people({"fit": Fraction(1, 2), "held": Fraction(1, 2)}, columns=("a",))
+    read = (engine.read_records(replace(server, part=each), ("a",), **SILENT) for each in parts)
+    sizes = [len(each._codes) for each in read]
+    assert sum(sizes) == 30
+    assert 0 < sizes[0] < 30

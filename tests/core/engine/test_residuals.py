@@ -1,17 +1,14 @@
-"""Sums of residuals: DuckDB's and the portable SQL give what plain Python gives, and hold everybody."""
+"""Sums of residuals are those that plain Python gives, and hold everybody."""
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.core.engine import counts
 from sfumato.core.engine.bounded import BoundedCodes
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.residuals import Link, Residuals, Term
-from sfumato.servers.engine import list_tables, residuals_query
 
 SIZES = {"a": 4, "b": 3, "y": 2}
 CLIP = 30
@@ -91,32 +88,6 @@ def test_the_sums_are_those_of_plain_python(tmp_path, columns, options):
         count(tmp_path, CROWD, table, question).tolist() == (found := plain(question, CROWD, table)).tolist()
     )
     assert found.any() or not columns
-
-
-@pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("unit", ["p", "row"])
-def test_the_portable_query_gives_the_same(tmp_path, bounding, unit):
-    records = [*CROWD, *(("many", *each) for each in MANY)]
-    table, question = describe(bounding=bounding, unit=unit), make_question(("b", "a"))
-    expected = count(tmp_path, records, table, question)
-    encoded = pa.table(
-        {
-            "u": [each[0] for each in records],
-            **{f"c{place}": [each[place + 1] for each in records] for place in range(3)},
-        }
-    )
-    query = residuals_query(table, question, counts.bounded_query(table, question.known))
-    with duckdb.connect() as connection:
-        connection.register("encoded", encoded)
-        for name, columns in list_tables(question).items():
-            connection.register(name, counts.number_table(columns))
-        rows = connection.sql(counts.render(query, dialect="duckdb")).fetchall()
-    found = np.zeros(12, np.int64)
-    for cell, value in rows:
-        found[cell] = value
-    assert found.tolist() == expected.tolist()
-    for dialect in ("postgres", "spark"):
-        assert counts.render(query, dialect=dialect)
 
 
 def test_a_model_that_changes_is_scored_as_if_it_were_new(tmp_path):

@@ -3,6 +3,7 @@
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,7 @@ from helpers.postgres_server import USER, Server, why_missing
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.serve.catalog import Catalog
-from sfumato.serve.catalog.tables import _read
-from sfumato.serve.results import Column
+from sfumato.serve.catalog.tables import Column, _read
 from sfumato.serve.wire.commands import read_command
 from sfumato.serve.wire.session_settings import SessionSettings
 
@@ -46,7 +46,8 @@ def server():
 
 def ask(catalog, text, *parameters, user="ana", given=()):
     settings = SessionSettings(list(given), user=user).to_dict()
-    return catalog.answer(text, user=user, database="demo", settings=settings, parameters=parameters)
+    columns, rows = catalog.answer(text, user=user, database="demo", settings=settings, parameters=parameters)
+    return SimpleNamespace(columns=columns, rows=rows)
 
 
 def find_number(catalog, name):

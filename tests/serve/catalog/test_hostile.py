@@ -4,6 +4,7 @@ import os
 import random
 import re
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,7 +33,10 @@ def catalog(tmp_path_factory):
 
 def ask(catalog, text, *parameters):
     settings = {"server_version": "15.0"}
-    return catalog.answer(text, user="ana", database="demo", settings=settings, parameters=parameters)
+    columns, rows = catalog.answer(
+        text, user="ana", database="demo", settings=settings, parameters=parameters
+    )
+    return SimpleNamespace(columns=columns, rows=rows)
 
 
 def check_words(message):

@@ -68,7 +68,7 @@ class Fuzz:
         self._askers = [([], "")]
         for name, token in site.people.items():
             cookie = site.login(name)
-            csrf = site.service.find_session(cookie.partition("=")[2])[1]
+            csrf = site.service.state.find_session(cookie.partition("=")[2])[1]
             self._askers += [
                 ([(b"authorization", f"Bearer {token}".encode())], ""),
                 ([(b"cookie", cookie.encode())], csrf),

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import is_about_system, read_list, read_statement
 from sfumato.serve.catalog.statement import MOST_ROWS, Written, write_statement
-from sfumato.serve.catalog.tables import kept_as, make_tables, read_description
-from sfumato.serve.results import Column, Result
+from sfumato.serve.catalog.tables import KEPT, Column, kept_as, make_tables, read_description
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,23 +27,9 @@ __all__ = ["Catalog"]
 _LONGEST_KEPT = 10_000  # signs of a statement whose reading is kept for the next client
 _MOST_SIGNS = 4_000_000  # of all texts in an answer, which a client holds at once
 _LONGEST = 2.0  # seconds; a client's own take milliseconds
-_GIVEN = {
-    "BOOLEAN": "bool",
-    "TINYINT": "int2",
-    "SMALLINT": "int2",
-    "INTEGER": "int4",
-    "BIGINT": "int8",
-    "UBIGINT": "int8",
-    "HUGEINT": "int8",
-    "UINTEGER": "oid",
-    "FLOAT": "float4",
-    "DOUBLE": "float8",
-    "DATE": "date",
-    "TIMESTAMP": "timestamp",
-    "INTERVAL": "interval",
-    "BLOB": "bytea",
-    "JSON": "json",
-}
+# The PostgreSQL type of what DuckDB gives: the first that it keeps so.
+_GIVEN = {kept: type_ for type_, kept in reversed(KEPT.items())}
+_GIVEN |= {"TINYINT": "int2", "UBIGINT": "int8", "HUGEINT": "int8"}
 
 
 class Catalog:
@@ -68,13 +53,6 @@ class Catalog:
         self._lock = threading.Lock()
         self._made: duckdb.DuckDBPyConnection | None = None
 
-    def close(self) -> None:
-        """Lets go of the tables; they are made anew if they are needed again."""
-        with self._lock:
-            if self._made is not None:
-                self._made.close()
-            self._made = None
-
     def covers(self, text: str) -> bool:
         """Returns whether a statement names a system table, or no table and only known functions."""
         return _prepare(text) is not None
@@ -96,8 +74,8 @@ class Catalog:
         database: str,
         settings: Mapping[str, str],
         parameters: Sequence[object] = (),
-    ) -> Result:
-        """Returns the rows of a statement that the catalog covers.
+    ) -> tuple[tuple[Column, ...], list[tuple[object, ...]]]:
+        """Returns the columns and rows of the answer to a statement that the catalog covers.
 
         `user` and `database` are what `current_user` and `current_database()` give, `settings` those of the
         session, by their names in small letters; `parameters` are the values of $1, $2, ...: texts, numbers,
@@ -116,7 +94,7 @@ class Catalog:
         aware = [place for place, column in enumerate(columns) if column.oid == 1184]
         if aware:
             rows = [_make_aware(row, aware) for row in rows]
-        return Result(columns=columns, rows=rows)
+        return columns, rows
 
     def _run(
         self, sql: str, session: Mapping[str, object], parameters: list[object]

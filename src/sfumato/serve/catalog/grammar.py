@@ -236,37 +236,6 @@ Scope = dict[str, dict[str, str | None]]
 """The relations that a name may be looked up in, with the types of their columns."""
 
 
-def unroll(with_: exp.With) -> None:
-    """Writes asyncpg's search for types within types, the one recursion that is answered, as three steps."""
-    cte = with_.expressions[0]
-    name, alias, union = cte.alias, cte.args["alias"], cte.this
-    if (
-        name not in ("typeinfo_tree", "typebases")
-        or len(with_.expressions) > 1
-        or not isinstance(union, exp.Union)
-    ):
-        raise refuse("WITH RECURSIVE is not part of what the catalog answers")
-    steps = [exp.CTE(this=union.left.copy(), alias=_step(alias, 0))]
-    for number in range(1, 3):
-        step = union.right.copy()
-        for table in step.find_all(exp.Table):
-            if table.name == name:
-                table.set("alias", table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name)))
-                table.set("this", exp.to_identifier(f"{name}_{number - 1}"))
-        steps.append(exp.CTE(this=step, alias=_step(alias, number)))
-    whole: exp.Expr = exp.select("*").from_(f"{name}_0")
-    for number in range(1, 3):
-        whole = exp.Union(this=whole, expression=exp.select("*").from_(f"{name}_{number}"), distinct=False)
-    with_.set("recursive", None)
-    with_.set("expressions", [*steps, exp.CTE(this=whole, alias=alias.copy())])
-
-
-def _step(alias: exp.TableAlias, number: int) -> exp.TableAlias:
-    copy = alias.copy()
-    copy.set("this", exp.to_identifier(f"{alias.name}_{number}"))
-    return copy
-
-
 def compare_list(node: exp.Expr) -> exp.Expr:
     """Returns `x = ANY (list)` and `x <> ALL (list)`; what compares with a query stays as it is."""
     inner = node.expression.this

@@ -42,7 +42,6 @@ from sfumato.serve.catalog.grammar import (
     refuse,
     rename_columns,
     unescape,
-    unroll,
 )
 from sfumato.serve.catalog.tables import kept_as, read_functions
 
@@ -75,6 +74,10 @@ _RETURNS = {
     "generate_series": "int4",
     "generate_subscripts": "int4",
 }
+_OPERATORS: dict[str, type[exp.Binary]] = {
+    "=": exp.EQ, "<>": exp.NEQ, "!=": exp.NEQ, "<": exp.LT, ">": exp.GT, "<=": exp.LTE, ">=": exp.GTE,
+    "~~": exp.Like, "~": exp.RegexpLike, "~*": exp.RegexpILike, "+": exp.Add, "-": exp.Sub,
+}  # fmt: skip
 # Parts of a statement that mean here what they mean in PostgreSQL, once their own parts are written.
 _NODES = (
     exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.Between, exp.BitwiseAnd, exp.BitwiseOr,
@@ -161,12 +164,17 @@ class _Writer:
         ctes = dict(ctes)
         with_ = node.args.get("with_")
         if with_ is not None:
-            if with_.args.get("recursive"):
-                unroll(with_)
+            recursive = with_.args.get("recursive")
             for cte in with_.expressions:
+                name, alias = fold(cte.args["alias"].this), cte.args["alias"]
+                if recursive:
+                    # asyncpg's search for types within types is the one recursion that is answered.
+                    if name not in ("typeinfo_tree", "typebases") or not isinstance(cte.this, exp.Union):
+                        raise refuse("WITH RECURSIVE is not part of what the catalog answers")
+                    ctes[name] = rename_columns(self.query(cte.this.left.copy(), ctes, outer), alias)
                 found = self.query(cte.this, ctes, outer)
-                cte.set("materialized", value=True)  # planned once, however often it is named
-                ctes[fold(cte.args["alias"].this)] = rename_columns(found, cte.args["alias"])
+                cte.set("materialized", value=not recursive)  # planned once, however often it is named
+                ctes[name] = rename_columns(found, alias)
         match node:
             case exp.Subquery():
                 columns = self.query(node.this, ctes, outer, outermost=outermost)
@@ -595,24 +603,10 @@ class _Writer:
         self, node: exp.Operator, scope: Scope, ctes: Mapping[str, Columns]
     ) -> tuple[exp.Expr, str | None]:
         sign = str(node.args["operator"]).rpartition(".")[2]
-        simple: dict[str, type[exp.Binary]] = {
-            "=": exp.EQ,
-            "<>": exp.NEQ,
-            "!=": exp.NEQ,
-            "~~": exp.Like,
-            "~": exp.RegexpLike,
-        }
-        simple |= {
-            "<": exp.LT,
-            ">": exp.GT,
-            "<=": exp.LTE,
-            ">=": exp.GTE,
-            "+": exp.Add,
-            "-": exp.Sub,
-            "~*": exp.RegexpILike,
-        }
         plain = sign.removeprefix("!") if sign in ("!~", "!~~", "!~*") else sign
-        if plain not in simple:
+        if plain not in _OPERATORS:
             raise refuse(f"operator {sign!r} is not part of what the catalog answers")
-        written, type_ = self.write(simple[plain](this=node.this, expression=node.expression), scope, ctes)
+        written, type_ = self.write(
+            _OPERATORS[plain](this=node.this, expression=node.expression), scope, ctes
+        )
         return (exp.Not(this=exp.paren(written)) if plain != sign else written), type_

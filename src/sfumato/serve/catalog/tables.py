@@ -19,7 +19,7 @@ from sfumato.sql.relation import Source, describe_field
 if TYPE_CHECKING:
     import duckdb
 
-    from sfumato.core.facts.column import Column
+    from sfumato.core.facts import column as facts
     from sfumato.core.facts.project import Project
 
 KINDS = {"integer": "int8", "number": "float8", "boolean": "bool", "date": "timestamp"}
@@ -30,7 +30,7 @@ _SCHEMAS = {"p": 11, "i": 13207, "u": 2200}
 _MOST_LISTED = 20
 
 # How values of PostgreSQL's types are kept; texts are the rest, lists follow their elements.
-_KEPT = {
+KEPT = {
     **dict.fromkeys(("oid", "xid", "regproc", "regclass", "regtype", "regnamespace", "regrole"), "UINTEGER"),
     "bool": "BOOLEAN",
     "int2": "SMALLINT",
@@ -55,6 +55,14 @@ _TYPE_KEYS = (
     f"typstorage typelem typcollation {_FUNCTIONS}"
 ).split()
 _NUMBERS = {"oid", "typarray", "typlen", "typelem", "typcollation"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an answer: its name, and the object identifier of its PostgreSQL type."""
+
+    name: str
+    oid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +135,8 @@ def read_functions() -> Mapping[str, frozenset[str]]:
 
 def kept_as(type_: str) -> str:
     """Returns the type under which DuckDB keeps values of a PostgreSQL type."""
-    if type_ in _KEPT:
-        return _KEPT[type_]
+    if type_ in KEPT:
+        return KEPT[type_]
     return f"{kept_as(type_[1:])}[]" if type_.startswith("_") else "VARCHAR"
 
 
@@ -287,7 +295,7 @@ def _describe_project(
         oid += 10
 
 
-def _describe_column(column: Column) -> str:
+def _describe_column(column: facts.Column) -> str:
     """Gives what is publicly known of a column, in a few words: nothing that was drafted from the records."""
     if column.drafted and not column.accepted:
         return ""

@@ -272,14 +272,6 @@ async def _check(service: Service, user: User, given: Given) -> Given:
     return await service.check(user, given["recipe"])
 
 
-async def _list_jobs(service: Service, user: User, _: Given) -> Given:
-    return {"jobs": await service.jobs(user)}
-
-
-async def _find_job(service: Service, user: User, given: Given) -> Given:
-    return await service.job(user, given["number"])
-
-
 async def _follow_job(service: Service, user: User, given: Given) -> Response:
     await service.job(user, given["number"])  # who may not see it hears so before the stream begins
     events = _stream_events(service, service.watch_job(user, given["number"]))
@@ -304,35 +296,23 @@ async def _stream_events(service: Service, records: AsyncIterator[Given]) -> Asy
     yield "event: end\ndata: {}\n\n"
 
 
-async def _list_releases(service: Service, user: User, _: Given) -> Given:
-    return {"releases": await service.releases(user)}
-
-
 async def _send_file(service: Service, user: User, given: Given) -> Response:
     name, file = check_name(given["name"]), check_name(given["file"])
     path = await service.release_file(user, name, file)
     return FileResponse(path, filename=f"{name}-{file}", headers={"Content-Security-Policy": SANDBOX})
 
 
-async def _ask_model(service: Service, user: User, given: Given) -> Given:
-    return await _describe_table(await service.ask_release(user, check_name(given["name"]), given["sql"]))
+async def _ask_model(service: Service, user: User, given: Given) -> pa.Table:
+    return await service.ask_release(user, check_name(given["name"]), given["sql"])
 
 
-async def _predict(service: Service, user: User, given: Given) -> Given:
-    return await _describe_table(await service.predict(user, check_name(given["name"]), given["rows"]))
+async def _predict(service: Service, user: User, given: Given) -> pa.Table:
+    return await service.predict(user, check_name(given["name"]), given["rows"])
 
 
 async def _send_report(service: Service, user: User, given: Given) -> Response:
     page = await service.report_page(user, check_name(given["name"]))
     return HTMLResponse(page, headers={"Content-Security-Policy": SANDBOX})
-
-
-async def _list_charges(service: Service, user: User, _: Given) -> Given:
-    return {"entries": await service.ledger(user)}
-
-
-async def _list_users(service: Service, user: User, _: Given) -> Given:
-    return {"users": await service.users(user)}
 
 
 async def _remove_user(service: Service, user: User, given: Given) -> Given:
@@ -348,10 +328,6 @@ async def _set_share(service: Service, user: User, given: Given) -> Given:
     share = _read_amount(given, "share")
     await service.set_share(user, given["name"], share)
     return {"name": given["name"], "share": to_plain(share)}
-
-
-async def _list_approvals(service: Service, user: User, _: Given) -> Given:
-    return {"approvals": await service.approvals(user)}
 
 
 async def _decide(service: Service, user: User, given: Given) -> Given:
@@ -402,6 +378,10 @@ class Endpoint:
         asker = await require_asker(request)
         given = {} if self.body is None else await read_json(request, SCHEMAS[self.body])
         found = await self.answer(find_service(request), asker.user, {**given, **request.path_params})
+        if isinstance(found, pa.Table):
+            found = await _describe_table(found)
+        elif isinstance(found, list):
+            found = {SCHEMAS[self.reply]["required"][0]: found}
         return found if isinstance(found, Response) else JSONResponse(to_plain(found), self.status)
 
 
@@ -413,10 +393,10 @@ ENDPOINTS = (
     Endpoint("POST", "/api/describe", _describe, "The columns of an answer; free", "Columns", "Statement"),
     Endpoint("POST", "/api/check", _check, "A dry run of a recipe; free", "Check", "Recipe"),
     Endpoint("POST", "/api/release", start_release, "Begin a release", "Job", "NamedRecipe", 202),
-    Endpoint("GET", "/api/jobs", _list_jobs, "Releases that were begun", "Jobs"),
-    Endpoint("GET", "/api/jobs/{number:int}", _find_job, "One of them", "Job"),
+    Endpoint("GET", "/api/jobs", lambda s, u, _: s.jobs(u), "Releases that were begun", "Jobs"),
+    Endpoint("GET", "/api/jobs/{number:int}", lambda s, u, g: s.job(u, g["number"]), "One of them", "Job"),
     Endpoint("GET", "/api/jobs/{number:int}/events", _follow_job, "How it goes on", "text/event-stream"),
-    Endpoint("GET", "/api/releases", _list_releases, "What was released", "Releases"),
+    Endpoint("GET", "/api/releases", lambda s, u, _: s.releases(u), "What was released", "Releases"),
     Endpoint("GET", "/api/releases/{name}/{file}", _send_file, "A released file", "application/octet-stream"),
     Endpoint("POST", "/api/releases/{name}/sql", _ask_model, "Ask a released model; free", "Rows", "Asked"),
     Endpoint(
@@ -428,13 +408,17 @@ ENDPOINTS = (
         "NewRows",
     ),
     Endpoint("GET", "/api/reports/{name}", _send_report, "The report on a release", "text/html"),
-    Endpoint("GET", "/api/ledger", _list_charges, "All charges; for stewards", "Ledger"),
-    Endpoint("GET", "/api/users", _list_users, "Users and their shares; for stewards", "Users"),
+    Endpoint("GET", "/api/ledger", lambda s, u, _: s.ledger(u), "All charges; for stewards", "Ledger"),
+    Endpoint(
+        "GET", "/api/users", lambda s, u, _: s.users(u), "Users and their shares; for stewards", "Users"
+    ),
     Endpoint("POST", "/api/users", add_user, "Add a user; for stewards", "NewUser", "User", 201),
     Endpoint("DELETE", "/api/users/{name}", _remove_user, "Remove a user; for stewards", "Removed"),
     Endpoint("POST", "/api/users/{name}/token", _renew_token, "A new token for a user", "Token"),
     Endpoint("POST", "/api/users/{name}/share", _set_share, "Change a share; for stewards", "Share", "Limit"),
-    Endpoint("GET", "/api/approvals", _list_approvals, "What waits for a steward", "Approvals"),
+    Endpoint(
+        "GET", "/api/approvals", lambda s, u, _: s.approvals(u), "What waits for a steward", "Approvals"
+    ),
     Endpoint("POST", "/api/approvals", _decide, "Decide on it; for stewards", "Decided", "Decision"),
 )
 

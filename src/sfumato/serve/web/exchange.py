@@ -101,7 +101,7 @@ async def find_asker(request: Request) -> Asker | None:
         )
         return None if user is None else Asker(user=user, csrf=None)
     secret = request.cookies.get(name_cookie(request))
-    found = await run_in_threadpool(service.find_session, secret) if secret else None
+    found = await run_in_threadpool(service.state.find_session, secret) if secret else None
     return None if found is None else Asker(user=found[0], csrf=found[1])
 
 

@@ -124,7 +124,9 @@ async def _login(request: Request) -> Response:
             request, None, "login.html", status=401, onward=onward, name=name[:64], message=message
         )
     inside = onward.startswith("/") and not onward.startswith(("//", "/\\"))
-    return _begin(request, await run_in_threadpool(service.open_session, user), onward if inside else "/")
+    return _begin(
+        request, await run_in_threadpool(service.state.open_session, user.name), onward if inside else "/"
+    )
 
 
 async def _enter(request: Request) -> Response:
@@ -146,7 +148,7 @@ def _begin(request: Request, secret: str, onward: str) -> Response:
 async def _logout(request: Request) -> Response:
     await enter_form(request)
     secret = request.cookies.get(name_cookie(request), "")
-    await run_in_threadpool(find_service(request).close_session, secret)
+    await run_in_threadpool(find_service(request).state.close_session, secret)
     response = RedirectResponse("/login", 303)
     encrypted = request.scope["scheme"] == "https"
     response.delete_cookie(name_cookie(request), httponly=True, samesite="strict", secure=encrypted)

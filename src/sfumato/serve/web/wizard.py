@@ -12,7 +12,6 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -29,8 +27,6 @@ from starlette.routing import Route
 
 from sfumato.core.errors import SchemaError, SfumatoError
 from sfumato.core.exact import format_exact, parse_positive
-from sfumato.core.facts.column import Column
-from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples
 from sfumato.core.facts.project import Project, list_files, parse_project, refuse_private_file
 from sfumato.core.facts.table import Table
 from sfumato.curator import Curator, describe_source
@@ -40,6 +36,7 @@ from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show
 from sfumato.tables import quote_key, quote_toml
+from sfumato.tables.draft import name_table, write_inline
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
@@ -218,7 +215,6 @@ def _read_facts(
     form: Mapping[str, list[str]], source: str, kinds: Mapping[str, str], *, name: str | None = None
 ) -> Facts:
     """Gives the facts in a form about the file `source`, or about the table `name` that is served already."""
-    plain = re.sub(r"\W+", "_", Path(source).name.split(".")[0]) or "records"
     columns = {
         column: (field(form, f"way.{place}"), form.get(f"words.{place}", [""])[0].strip())
         for place, column in enumerate(kinds)
@@ -226,7 +222,7 @@ def _read_facts(
     return Facts(
         source=source,
         served=name is not None,
-        name=name or field(form, "name") or plain,
+        name=name or field(form, "name") or name_table(source),
         unit=field(form, "unit"),
         max_records=field(form, "max_records"),
         total=field(form, "total") or "1.0",
@@ -270,14 +266,14 @@ def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
         "# Public facts: whom to protect, what columns may hold, what may be spent.",
         "",
         "[budget]",
-        f"epsilon = {_number(facts.total, 'the budget')}",
+        f"epsilon = {format_exact(_read_number(facts.total, 'the budget'))}",
         "",
         f"[tables.{quote_key(facts.name)}]",
         f"source = {quote_toml(facts.source)}",
         f"unit = {quote_toml(unit)}",
     ]
     if unit != "row":
-        lines.append(f"max_records = {_whole(facts.max_records, 'the number of records')}")
+        lines.append(f"max_records = {_read_whole(facts.max_records, 'the number of records')}")
     for column, (way, words) in facts.columns.items():
         if not way:
             continue
@@ -286,34 +282,33 @@ def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
         if name != column:
             lines.append(f"from = {quote_toml(column)}")
         try:
-            lines += _write_domain(way, words, kinds[column])
+            described = _describe_domain(way, words, kinds[column])
         except SfumatoError as error:
             raise SchemaError(f"column {column!r}: {error}") from None
+        lines += [f"{key} = {write_inline(value)}" for key, value in described.items()]
     return "\n".join(lines) + "\n"
 
 
-def _write_domain(way: str, words: str, kind: str) -> list[str]:
+def _describe_domain(way: str, words: str, kind: str) -> dict[str, Any]:
+    """Returns what the project file says of a column that is described in this way."""
     if way in _PERIODS:
-        return [f'period = "{way}"']
+        return {"period": way}
     if way == "year":
-        return ['period = "year"', f"range = [{', '.join(_split_ends(words))}]"]
+        return {"period": way, "range": _split_ends(words)}
     if way == "values_file":
-        return [f"values_file = {quote_toml(words)}"]
+        return {way: words}
     if way in ("range", "bounds"):
-        ends = _split_ends(words)
-        return [f"{way} = [{', '.join(ends)}]"]
+        return {way: _split_ends(words)}
     entries = _split_list(words)
     if not entries:
         raise SchemaError("list what it may hold, with commas between")
     if way == "bins":
-        return [f"bins = [{', '.join(_number(each, 'an edge') for each in entries)}]"]
+        return {way: [_read_number(each, "an edge") for each in entries]}
     if kind == "integer":
-        written = [_whole(each, "a value", low=None) for each in entries]
-    elif kind == "boolean" and {each.lower() for each in entries} <= {"true", "false"}:
-        written = [each.lower() for each in entries]
-    else:
-        written = [quote_toml(each) for each in entries]
-    return [f"values = [{', '.join(written)}]"]
+        return {way: [_read_whole(each, "a value", low=None) for each in entries]}
+    if kind == "boolean" and {each.lower() for each in entries} <= {"true", "false"}:
+        return {way: [each.lower() == "true" for each in entries]}
+    return {way: entries}
 
 
 def _split_list(words: str) -> list[str]:
@@ -327,23 +322,23 @@ def _split_list(words: str) -> list[str]:
     return [each.strip() for row in rows for each in row if each.strip()]
 
 
-def _split_ends(words: str) -> list[str]:
+def _split_ends(words: str) -> list[Fraction]:
     found = re.fullmatch(r"\s*(\S+?)\s*(?:\.\.|,|\bto\b)\s*(\S+)\s*", words)
     if found is None:
         raise SchemaError("write the first and the last, such as 0..99")
-    return [_number(end, "an end") for end in found.groups()]
+    return [_read_number(end, "an end") for end in found.groups()]
 
 
-def _number(text: str, name: str) -> str:
+def _read_number(text: str, name: str) -> Fraction:
     if not re.fullmatch(r"-?\d{1,30}(\.\d{1,30})?([eE]-?\d{1,2})?", text, re.ASCII):
         raise SchemaError(f"{name} must be a number, got {text[:40]!r}")
-    return format_exact(Fraction(text))
+    return Fraction(text)
 
 
-def _whole(text: str, name: str, *, low: int | None = 1) -> str:
+def _read_whole(text: str, name: str, *, low: int | None = 1) -> int:
     if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII) or (low is not None and int(text) < low):
         raise SchemaError(f"{name} must be a whole number, got {text[:40]!r}")
-    return str(int(text))
+    return int(text)
 
 
 def write_recipe_file(facts: Facts) -> str:
@@ -361,8 +356,8 @@ def write_recipe_file(facts: Facts) -> str:
         "# Counts of every combination.\n"
         'recipe = "cell-counts"\n'
         f"table = {quote_toml(facts.name)}\n"
-        f"by = [{', '.join(quote_toml(name) for name in by)}]\n"
-        f"epsilon = {_number(facts.epsilon, 'the price')}\n"
+        f"by = {write_inline(by)}\n"
+        f"epsilon = {format_exact(_read_number(facts.epsilon, 'the price'))}\n"
     )
 
 
@@ -443,52 +438,19 @@ def _preview(described: Project, recipe_text: str, kinds: Mapping[str, str]) -> 
 
 def simulate_records(table: Table, kinds: Mapping[str, str], *, records: int = _SIMULATED) -> pa.Table:
     """Made-up records that fit the description of `table`, from its domains alone: the same every time."""
-    places = np.arange(records)
-    columns: dict[str, pa.Array] = {}
-    if table.unit.column is not None:
-        columns[table.unit.column] = pa.array(places // min(table.unit.max_records, 3))
-    for turn, column in enumerate(table.columns.values()):
-        # Multiples of an irrational number are spread evenly; a power makes some values more frequent.
-        shares = ((places * np.sqrt(2.0 + 3 * turn)) % 1) ** 1.6
-        if isinstance(column.domain, Tuples):
-            chosen = [column.domain.values[int(share * column.domain.size)] for share in shares]
-            columns |= {
-                name: pa.array(part)
-                for name, part in zip(column.stored, zip(*chosen, strict=True), strict=True)
-            }
-        else:
-            columns[column.stored[0]] = _simulate_column(column, shares, kinds.get(column.stored[0], "text"))
-    return pa.table(columns)
+    from sfumato.audit.neighbours import list_fields, make_table
 
-
-def _simulate_column(column: Column, shares: NDArray[np.float64], kind: str) -> pa.Array:
-    domain = column.domain
-    if domain is None:
-        low, high = column.bounds or (Fraction(0), Fraction(1))
-        values = float(low) + shares * float(high - low)
-        return pa.array(np.round(values).astype(np.int64) if kind == "integer" else values)
-    codes = np.minimum((shares * domain.size).astype(np.int64), domain.size - 1)
-    if isinstance(domain, Bins):
-        edges = np.array([float(edge) for edge in domain.edges])
-        return pa.array((edges[codes] + edges[codes + 1]) / 2)
-    if isinstance(domain, IntegerRange):
-        return pa.array(codes + domain.low)
-    labels = np.array(domain.labels, dtype=object)[codes].tolist()
-    if isinstance(domain, Period):
-        return pa.array([_simulate_date(domain.part, int(label)) for label in labels], pa.timestamp("s"))
-    return pa.array([label == "true" for label in labels] if kind == "boolean" else labels)
-
-
-def _simulate_date(part: str, label: int) -> datetime:
-    match part:
-        case "month":
-            return datetime(2024, label, 15)
-        case "day_of_week":
-            return datetime.combine(date(2024, 1, 1) + timedelta(days=label), datetime.min.time())  # a Monday
-        case "hour":
-            return datetime(2024, 1, 1, label)
-        case _:
-            return datetime(label, 6, 1)
+    described = {name for column in table.columns.values() for name in column.stored}
+    filled = list_fields(table, {name: kind for name, kind in kinds.items() if name in described})
+    # Multiples of an irrational number are spread evenly; a power makes some values more frequent.
+    shares = (((np.arange(records) * np.sqrt(2.0 + 3 * turn)) % 1) ** 1.6 for turn in range(len(filled)))
+    chosen = [
+        [each.usual[place] for place in (share * len(each.usual)).astype(np.int64).tolist()]
+        for each, share in zip(filled, shares, strict=True)
+    ]
+    most = min(table.unit.max_records, 3)
+    people = [(place // most, [row]) for place, row in enumerate(zip(*chosen, strict=True))]
+    return make_table(filled, people, unit=table.unit.column, unit_kind="integer")
 
 
 ROUTES = [Route("/wizard", _wizard, methods=["GET", "POST"])]

@@ -18,7 +18,7 @@ from sfumato.core.errors import (
     TooManyRequests,
     UnsupportedQuery,
 )
-from sfumato.serve.results import Column
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.wire.messages import Refusal
 from sfumato.serve.wire.values import find_oid
 

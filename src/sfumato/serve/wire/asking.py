@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.core.exact import format_short
-from sfumato.serve.results import Column, Result
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.wire.answers import Rows, explain_failure, read_table
 from sfumato.serve.wire.commands import find_set_config
 from sfumato.serve.wire.messages import Refusal
@@ -123,10 +123,10 @@ class Asker:
             settings=self._settings.to_dict(),
             parameters=parameters,
         )
-        result: Result = await self._in_thread(answer)
-        if columns is None or len(columns) != len(result.columns):
-            columns = result.columns
-        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word="SELECT")
+        own, rows = await self._in_thread(answer)
+        if columns is None or len(columns) != len(own):
+            columns = own
+        return Rows(columns=columns, source=rows, stretch=range(len(rows)), word="SELECT")
 
     async def _spend(self, text: str, parameters: tuple[object, ...], *, intervals: bool) -> Reply:
         budget = self._settings.session_budget
@@ -156,7 +156,7 @@ class Asker:
 
     async def _find_user(self) -> User:
         """Returns who asks, as they are known now, unless what they logged in by is no longer theirs."""
-        user = await asyncio.to_thread(self._service.find_user, self._user.name, proven=self._proven)
+        user = await asyncio.to_thread(self._service.state.find_user, self._user.name, proven=self._proven)
         if user is None:
             raise Refusal("28000", "this user was removed, or has a new password; log in again", fatal=True)
         return user

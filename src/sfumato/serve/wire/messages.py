@@ -7,7 +7,7 @@ import ssl
 import struct
 from collections.abc import Iterable, Sequence
 
-from sfumato.serve.results import Column
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.wire.values import type_size
 
 _CHUNK = 2**16  # bytes that wait until they are sent

@@ -295,7 +295,7 @@ class WireServer:
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
         proven = await self._authenticate(stream, name, host=host)
-        user = await asyncio.to_thread(self._service.find_user, name, proven=proven)
+        user = await asyncio.to_thread(self._service.state.find_user, name, proven=proven)
         if user is None:  # removed a moment ago
             raise _wrong(name)
         self._service.note_login(name, origin=host, known=True)
@@ -322,7 +322,7 @@ class WireServer:
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
         await stream.flush()
-        verifier = await asyncio.to_thread(self._service.find_verifier, name)
+        verifier = await asyncio.to_thread(self._service.state.find_verifier, name)
         body = Body(await _read_login(stream))
         mechanism = body.text()
         first = body.take(body.int32())

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Literal
 
 from sfumato.core.exact import format_exact
-from sfumato.serve.results import Column
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.wire.answers import Rows, explain_failure, move_cursor
 from sfumato.serve.wire.asking import Asker, Shape
 from sfumato.serve.wire.commands import (

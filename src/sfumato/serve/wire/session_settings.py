@@ -7,7 +7,7 @@ from fractions import Fraction
 from sfumato.core import __version__
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_exact, parse_positive
-from sfumato.serve.results import Column
+from sfumato.serve.catalog.tables import Column
 from sfumato.serve.wire.answers import Rows
 from sfumato.serve.wire.messages import Refusal
 from sfumato.serve.wire.values import TEXT

@@ -7,14 +7,16 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from sfumato.core.dates import read_moment
+from sfumato.serve.catalog.tables import read_description
 from sfumato.sql.constants import read_array
 
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 23, 25, 26
@@ -22,51 +24,6 @@ JSON, FLOAT4, FLOAT8, BPCHAR, VARCHAR, DATE, TIME = 114, 700, 701, 1042, 1043, 1
 TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC, UUID, UNKNOWN, JSONB = 1114, 1184, 1186, 1700, 2950, 705, 3802
 INT2VECTOR, OIDVECTOR = 22, 30
 
-_SIZES = {
-    BOOL: 1,
-    CHAR: 1,
-    NAME: 64,
-    INT8: 8,
-    INT2: 2,
-    INT4: 4,
-    OID: 4,
-    FLOAT4: 4,
-    FLOAT8: 8,
-    DATE: 4,
-    TIME: 8,
-    TIMESTAMP: 8,
-    TIMESTAMPTZ: 8,
-    INTERVAL: 16,
-    UUID: 16,
-    UNKNOWN: -2,
-}
-# The type of the elements of each array type.
-_ELEMENTS = {
-    1000: BOOL,
-    1001: BYTEA,
-    1002: CHAR,
-    1003: NAME,
-    1005: INT2,
-    1007: INT4,
-    1009: TEXT,
-    1014: BPCHAR,
-    1015: VARCHAR,
-    1016: INT8,
-    1021: FLOAT4,
-    1022: FLOAT8,
-    1028: OID,
-    1115: TIMESTAMP,
-    1182: DATE,
-    1185: TIMESTAMPTZ,
-    1231: NUMERIC,
-    199: JSON,
-    2951: UUID,
-    INT2VECTOR: INT2,
-    OIDVECTOR: OID,
-    1263: 2275,
-    1034: 1033,
-}
-_ARRAYS = {element: array for array, element in _ELEMENTS.items() if array not in (INT2VECTOR, OIDVECTOR)}
 _NUMBERS = {INT2: "!h", INT4: "!i", INT8: "!q", OID: "!I", FLOAT4: "!f", FLOAT8: "!d"}
 # Object identifiers under other names: transactions, commands, and registered names of things.
 _NUMBERS |= dict.fromkeys((24, 28, 29, 2202, 2203, 2204, 2205, 2206, 4089, 4096), "!I")
@@ -79,9 +36,21 @@ _EXACT = Context(prec=4 * _MOST_DIGITS)
 _QUOTED = re.compile(r'[{},"\\\s]|^$|^null$', re.IGNORECASE)
 
 
+@lru_cache(maxsize=1000)  # clients name types as they like
+def _find_type(oid: int) -> Mapping[str, Any]:
+    """Returns the row of `pg_type` for a type, empty for one that is not known."""
+    return next((row for row in read_description().types if row["oid"] == oid), {})
+
+
+def _find_element(oid: int) -> int:
+    """Returns the type of the elements of an array type, 0 for any other."""
+    row = _find_type(oid)
+    return int(row["typelem"]) if row.get("typcategory") == "A" else 0
+
+
 def type_size(oid: int) -> int:
     """Returns the width of a type in bytes, -1 if it varies."""
-    return _SIZES.get(oid, -1)
+    return int(_find_type(oid).get("typlen", -1))
 
 
 def find_oid(kind: pa.DataType) -> int:
@@ -94,7 +63,7 @@ def find_oid(kind: pa.DataType) -> int:
     if types.is_dictionary(kind):
         return find_oid(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind):
-        return _ARRAYS.get(find_oid(kind.value_type), TEXT)
+        return int(_find_type(find_oid(kind.value_type))["typarray"]) or TEXT
     if types.is_timestamp(kind):
         return TIMESTAMP if kind.tz is None else TIMESTAMPTZ
     if types.is_integer(kind):
@@ -155,8 +124,9 @@ def decode_value(data: bytes | None, oid: int, form: int) -> object:
 
 
 def _write(value: Any, oid: int) -> str:  # noqa: ANN401 - any value of any type
-    if oid in _ELEMENTS and isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        items = [None if item is None else _write(item, _ELEMENTS[oid]) for item in value]
+    element = _find_element(oid)
+    if element and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        items = [None if item is None else _write(item, element) for item in value]
         if oid in (INT2VECTOR, OIDVECTOR):
             return " ".join(item or "" for item in items)
         return "{" + ",".join("NULL" if item is None else _quote(item) for item in items) + "}"
@@ -199,8 +169,8 @@ def _quote(item: str) -> str:
 
 
 def _encode_binary(value: Any, oid: int) -> bytes:  # noqa: ANN401
-    if oid in _ELEMENTS:
-        return _encode_array(value if not isinstance(value, str) else _read(value, oid), _ELEMENTS[oid], oid)
+    if element := _find_element(oid):
+        return _encode_array(value if not isinstance(value, str) else _read(value, oid), element, oid)
     if oid in (FLOAT4, FLOAT8):
         return struct.pack(_NUMBERS[oid], float(value))
     if oid in _NUMBERS:
@@ -282,8 +252,8 @@ def _decode_numeric(data: bytes) -> Decimal:
 
 
 def _read(text: str, oid: int) -> object:
-    if oid in _ELEMENTS:
-        return [None if item is None else _read(item, _ELEMENTS[oid]) for item in read_array(text)]
+    if element := _find_element(oid):
+        return [None if item is None else _read(item, element) for item in read_array(text)]
     if oid in (INT2, INT4, INT8, OID):
         return _fit(int(text), oid)
     if oid in (FLOAT4, FLOAT8):
@@ -329,8 +299,8 @@ def _fit(number: int, oid: int) -> int:
 
 
 def _decode_binary(data: bytes, oid: int) -> object:
-    if oid in _ELEMENTS:
-        return _decode_array(data, _ELEMENTS[oid])
+    if element := _find_element(oid):
+        return _decode_array(data, element)
     if oid in _NUMBERS:
         return struct.unpack(_NUMBERS[oid], data)[0]
     match oid:

@@ -1,21 +1,19 @@
 """SQL of PostgreSQL that turns a stored value into its code, or NULL where the domain does not hold it.
 
 The codes are those of `encode`, bit for bit, and the expressions are as total: no one can raise, whatever a
-record holds. `PostgresWords` spells in the same way what statements aggregate there.
+record holds. Texts that stand for numbers or moments are not read here (`is_plain`). `PostgresWords` spells
+in the same way what statements aggregate there.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 
 from sfumato.core.engine.encode import (
@@ -27,7 +25,7 @@ from sfumato.core.engine.encode import (
     quote_text,
     refuse_period,
 )
-from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
+from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.core.facts.table import Table
@@ -38,25 +36,6 @@ if TYPE_CHECKING:
     import psycopg
 
 
-_SPACE = r"[ \t\n\v\f\r]"
-_DIGITS = "[0-9]+(_[0-9]+)*"
-_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
-_NUMBER = rf"^{_SPACE}*\+?-?({_DIGITS}(\.({_DIGITS})?)?|\.{_DIGITS})([eE][+-]?{_DIGITS})?{_SPACE}*$"
-_INFINITE = rf"^{_SPACE}*\+?-?[iI][nN][fF]([iI][nN][iI][tT][yY])?{_SPACE}*$"
-
-_LONGEST_NUMBER = 6000
-"""Texts of more characters are no numbers: a server's decimals have an end."""
-_CLOCK = r"0{0,8}([0-9]{1,2}):(?:([0-9]{1,2})(?::(?:([0-9]{1,2})(?:\.([0-9]*))?)?)?)?"
-_ZONE = (
-    rf"(?: ?Z{_SPACE}*| ?[+-][0-9]{{2}}(?::?[0-9]{{2}}|:[0-9]{{2}}:[0-9]{{2}})?{_SPACE}*"
-    rf"|(?:[+-][0-9]{{2}}:(?:[0-9]{{2}}:)?)? [A-Za-z0-9/_+:-]*{_SPACE}*)?"
-)
-_MOMENT = (
-    rf"^{_SPACE}*(?:-?([eE][pP][oO][cC][hH]){_SPACE}*|(-?)0*([0-9]{{1,6}})([-/\\ ])([0-9]{{1,2}})([-/\\ ])"
-    rf"([0-9]{{1,2}})({_SPACE}\([bB][cC]\))?(?:[T \t\n\v\f\r]{_SPACE}*{_CLOCK}{_ZONE})?)$"
-)
-_LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
-_SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
 _LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
 _EXACT = 2**53  # to here doubles hold every whole number
 _KINDS: dict[str, Kind] = {
@@ -128,14 +107,12 @@ def text_of(name: str, column: Stored) -> str:
 def number_of(name: str, column: Stored) -> str:
     """Returns the SQL for the double nearest to a value, NULL for what is no number, such as NaN."""
     match column.kind:
-        case "date" | "other":
+        case "date" | "text" | "other":
             return "CAST(NULL AS float8)"
         case "boolean":
             return f"CAST(CAST({name} AS integer) AS float8)"
         case "integer":
             return f"CAST({name} AS float8)"
-        case "text":
-            return _number_of_text(text_of(name, column))
     if column.type == "numeric":
         return f"CASE WHEN {name} <> 'NaN' THEN {_number_of_decimal(name, column.digits)} END"
     return f"CASE WHEN {name} <> 'NaN' THEN CAST({name} AS float8) END"
@@ -156,96 +133,31 @@ def part_of_moment(name: str, column: Stored, part: str) -> str:
     return _extract(plain_moment(name, column), part)
 
 
-def moment_fields(name: str, column: Stored, alias: str) -> str:
-    """Joins that give the fields of a text that is a moment under `alias`, all NULL for any other text.
-
-    PostgreSQL's own cast would raise for a text that is none, and reads other texts than DuckDB. So a pattern
-    takes the text apart, and three steps do what the cast would: read the fields as numbers, check them
-    against the calendar, and cut off what lies beyond DuckDB's moments. A step names the fields of the step
-    before it often; each is a join, so that the server computes it once for a row. In the texts below, @
-    stands for the name of the step before, and is put in at the end.
-    """
-    text = text_of(name, column)
-    # As in `encode`, a text that ends in a colon is no moment.
-    match = f"CASE WHEN right({text}, 1) <> ':' THEN regexp_match({text}, {quote_text(_MOMENT)}) END AS m"
-
-    def field(place: int, *, default: str = "NULL") -> str:
-        return f"coalesce(CAST(nullif(@m[{place}], '') AS bigint), {default})"
-
-    year, clock = field(3), [field(place, default="0") for place in (9, 10, 11)]
-    stated = (
-        "@m[1] IS NOT NULL AS epoch, "
-        f"CASE WHEN @m[8] IS NOT NULL THEN 1 - {year} WHEN @m[2] = '-' THEN -{year} ELSE {year} END AS y, "
-        f"{field(5)} AS mo, {field(7)} AS d, {clock[0]} AS h, {clock[1]} AS mi, {clock[2]} AS s, "
-        "CAST(rpad(left(coalesce(@m[12], ''), 6), 6, '0') AS bigint) AS micros, "
-        f"@m[4] = @m[6] AND (@m[8] IS NULL OR (@m[2] = '' AND {year} > 0)) AS fits"
-    )
-    leap = "@y % 4 = 0 AND (@y % 100 <> 0 OR @y % 400 = 0)"
-    # Midnight may be written as 24:00, and then nothing comes after it.
-    checked = (
-        f"@epoch AS epoch, @y AS y, @mo AS mo, @d AS d, @h AS h, "
-        "((@h % 24) * 3600 + @mi * 60 + @s) * 1000000 + @micros AS clock, "
-        f"CASE WHEN @mo = 2 THEN CASE WHEN {leap} THEN 29 ELSE 28 END "
-        "WHEN @mo IN (4, 6, 9, 11) THEN 30 ELSE 31 END AS last, "
-        f"{_days('@y', '@mo', '@d')} + CASE WHEN @h = 24 THEN 1 ELSE 0 END AS days, "
-        "@fits AND @mo BETWEEN 1 AND 12 AND @d >= 1 AND @mi < 60 AND @s < 60 "
-        "AND (@h < 24 OR (@h = 24 AND @mi = 0 AND @s = 0 AND @micros = 0)) AS fits"
-    )
-    finished = (
-        f"CASE WHEN @epoch THEN 0 WHEN @fits AND @d <= @last AND abs(@days) <= {_LAST_DAY} "
-        f"AND (@days < {_LAST_DAY} OR @clock <= {_LAST_CLOCK}) THEN @days END AS days, "
-        "@epoch AS epoch, @y AS y, @mo AS mo, @h AS h, @h = 24 AND @d = @last AS over"
-    )
-    # OFFSET 0 keeps the server from merging the steps into one expression, which would grow out of hand.
-    joins = f" CROSS JOIN LATERAL (SELECT {match} OFFSET 0) AS {alias}_m"
-    for before, text, after in (("_m", stated, "_s"), ("_s", checked, "_c"), ("_c", finished, "")):
-        computed = text.replace("@", f"{alias}{before}.")
-        joins += f" CROSS JOIN LATERAL (SELECT {computed} OFFSET 0) AS {alias}{after}"
-    return joins
-
-
-def part_of_fields(alias: str, part: str) -> str:
-    """Returns the SQL for a part of the moment whose fields are under `alias`."""
-    first = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
-    # Midnight may be written as 24:00, and is the beginning of the next day.
-    value = {
-        "year": f"{alias}.y + CASE WHEN {alias}.over AND {alias}.mo = 12 THEN 1 ELSE 0 END",
-        "month": f"CASE WHEN {alias}.over THEN {alias}.mo % 12 + 1 ELSE {alias}.mo END",
-        "day_of_week": f"(({alias}.days + 3) % 7 + 7) % 7",
-        "hour": f"{alias}.h % 24",
-    }[part]
-    return (
-        f"CASE WHEN {alias}.days IS NOT NULL THEN CASE WHEN {alias}.epoch THEN {first} ELSE {value} END END"
-    )
-
-
 def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored], relation: str) -> str:
     """Gives the query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
-    selected, joins = [], []
+    selected = []
     if table.unit.column is not None:
         selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
-    for index, name in enumerate(columns):
-        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
-        selected.append(f"{encoding.code} AS c{index}")
-        joins.append(encoding.joins)
-    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
+    selected += [
+        f"{encode_column(table.column(name), stored, limit=table.text_limit)} AS c{index}"
+        for index, name in enumerate(columns)
+    ]
+    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored"
 
 
-def encode_plainly(column: Column, stored: Mapping[str, Stored], *, limit: int) -> str | None:
-    """Returns the SQL for the code of a column, None if it takes joins to compute it."""
-    found = _encode_column(column, stored, "f", limit=limit)
-    return None if found.joins else found.code
-
-
-def _days(y: str, month: str, day: str) -> str:
-    """Days since 1970 of a day of the calendar that has no beginning, in whole numbers."""
-    # Years begin in March, so that the leap day is the last one: 153 days in every five months from there.
-    year = f"({y} + {_SHIFT} - CASE WHEN {month} <= 2 THEN 1 ELSE 0 END)"
-    since_march = f"({month} + CASE WHEN {month} > 2 THEN -3 ELSE 9 END)"
-    first = 1969 + _SHIFT
-    epoch = 365 * first + first // 4 - first // 100 + first // 400 + (153 * 10 + 2) // 5
-    leaps = f"{year} / 4 - {year} / 100 + {year} / 400"
-    return f"365 * {year} + {leaps} + (153 * {since_march} + 2) / 5 + {day} - 1 - {epoch}"
+def encode_column(column: Column, stored: Mapping[str, Stored], *, limit: int) -> str:
+    """Returns the SQL for the code of a column; texts are cut at `limit` characters, as in a sealed table."""
+    parts = [
+        (
+            f"left({stored_name(name)}, {limit})" if stored[name].type in _TEXTS else stored_name(name),
+            stored[name],
+        )
+        for name in column.stored
+    ]
+    inside = _encode(column, parts)
+    if column.outside == "other":
+        inside = f"COALESCE({inside}, {column.size - 1})"
+    return f"CAST({inside} AS {'integer' if column.size <= 2**31 else 'bigint'})"
 
 
 def plain_moment(name: str, column: Stored) -> str:
@@ -260,25 +172,6 @@ def _extract(moment: str, part: str) -> str:
     if part == "day_of_week":
         return f"CAST(extract(isodow FROM {moment}) AS integer) - 1"
     return f"CAST(extract({part} FROM {moment}) AS integer)"
-
-
-def _number_of_text(text: str) -> str:
-    cleaned = rf"regexp_replace({text}, '{_SPACE}|_|^{_SPACE}*\+', '', 'g')"
-    # An exponent of five digits decides alone: no mantissa that is short enough makes up for it.
-    far = rf"{cleaned} ~ '[eE][+-]?0*[1-9][0-9]{{4}}'"
-    zero = rf"{cleaned} ~ '^-?[0.]*([eE]|$)'"
-    distant = (
-        f"CASE WHEN {zero} OR {cleaned} ~ '[eE]-' THEN CAST(0 AS float8) "
-        f"WHEN left({cleaned}, 1) = '-' THEN CAST('-Infinity' AS float8) ELSE CAST('Infinity' AS float8) END"
-    )
-    infinite = f"CASE WHEN {text} ~ '-' THEN CAST('-Infinity' AS float8) ELSE CAST('Infinity' AS float8) END"
-    near = _hold_decimal(f"CAST({cleaned} AS numeric)")
-    return (
-        f"CASE WHEN length({text}) > {_LONGEST_NUMBER} THEN NULL "
-        f"WHEN {text} ~ '{_PLAIN}' THEN CAST({text} AS float8) "
-        f"WHEN {text} ~ '{_NUMBER}' THEN CASE WHEN {far} THEN {distant} ELSE {near} END "
-        f"WHEN {text} ~ '{_INFINITE}' THEN {infinite} END"
-    )
 
 
 def _number_of_decimal(name: str, digits: tuple[int, int] | None) -> str:
@@ -313,143 +206,72 @@ def _decimal(number: Fraction) -> str:
     return f"0.{5**places:0{places}d}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoding:
-    code: str
-    joins: str = ""
-
-
-def _encode_column(column: Column, stored: Mapping[str, Stored], alias: str, *, limit: int) -> _Encoding:
-    parts = [
-        (
-            f"left({stored_name(name)}, {limit})" if stored[name].type in _TEXTS else stored_name(name),
-            stored[name],
-        )
-        for name in column.stored
-    ]
-    found = _encode(column, parts, alias)
-    inside = found.code
-    if column.outside == "other":
-        inside = f"COALESCE({inside}, {column.size - 1})"
-    kind = "integer" if column.size <= 2**31 else "bigint"
-    return _Encoding(f"CAST({inside} AS {kind})", found.joins)
-
-
-def _encode(column: Column, stored: list[tuple[str, Stored]], alias: str) -> _Encoding:
+def _encode(column: Column, stored: list[tuple[str, Stored]]) -> str:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
     match column.domain:
         case Values(values) if isinstance(values[0], int):
-            whole = _integer(name, kind, alias)
             numbers = [int(value) for value in values]
             if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-                return replace(whole, code=encode_range(whole.code, numbers[0], numbers[-1]))
-            return _look_up(f"CAST({whole.code} AS text)", [str(each) for each in numbers], whole.joins)
+                return encode_range(_integer(name, kind), numbers[0], numbers[-1])
+            return _look_up(f"CAST({_integer(name, kind)} AS text)", [str(each) for each in numbers])
         case Values(values):
-            key, keys = _key(name, kind, [str(value) for value in values])
-            return _look_up(key, keys)
+            return _look_up(text_of(name, kind), [str(value) for value in values])
         case Tuples(values):
-            parts, joins, keys = [], "", [""] * len(values)
-            for place, (part, part_kind) in enumerate(stored):
-                if isinstance(values[0][place], int):
-                    whole = _integer(part, part_kind, f"{alias}_{place}")
-                    key, joins = f"CAST({whole.code} AS text)", joins + whole.joins
-                    texts: list[str | None] = [str(value[place]) for value in values]
-                else:
-                    key, texts = _key(part, part_kind, [str(value[place]) for value in values])
-                parts.append(key)
-                keys = [
-                    None if old is None or new is None else f"{old}{_SEPARATOR}{new}"
-                    for old, new in zip(keys, texts, strict=True)
-                ]
-            joined = f" || {quote_text(_SEPARATOR)} || ".join(["''", *parts])
-            return _look_up(f'({joined}) COLLATE "C"', keys, joins)
+            parts = [
+                text_of(part, part_kind)
+                if isinstance(label, str)
+                else f"CAST({_integer(part, part_kind)} AS text)"
+                for (part, part_kind), label in zip(stored, values[0], strict=True)
+            ]
+            joined = f" || {quote_text(_SEPARATOR)} || ".join(parts)
+            return _look_up(f'({joined}) COLLATE "C"', [_SEPARATOR.join(map(str, each)) for each in values])
         case Bins(edges):
-            return _encode_bins(_number(name, kind, alias), edges, clamp=clamp)
+            return _encode_bins(number_of(name, kind), edges, clamp=clamp)
         case IntegerRange(low, high):
             if clamp:
-                number = _number(name, kind, alias)
-                return replace(number, code=encode_clamped(number.code, low, high))
-            whole = _integer(name, kind, alias)
-            return replace(whole, code=encode_range(whole.code, low, high))
+                return encode_clamped(number_of(name, kind), low, high)
+            return encode_range(_integer(name, kind), low, high)
         case Period(part):
             span = column.domain.span
-            value = _part(name, kind, part, alias, column=column.name)
+            refuse_period(kind.kind, column.name, part, name)
             encode = encode_clamped if clamp else encode_range
-            return replace(value, code=encode(value.code, span.low, span.high))
+            return encode(part_of_moment(name, kind, part), span.low, span.high)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
 
-def _encode_bins(value: _Encoding, edges: tuple[Fraction, ...], *, clamp: bool) -> _Encoding:
+def _encode_bins(value: str, edges: tuple[Fraction, ...], *, clamp: bool) -> str:
     listed = ", ".join(repr(float(edge)) for edge in edges)
-    place = f"width_bucket({value.code}, '{{{listed}}}'::float8[])"
+    place = f"width_bucket({value}, '{{{listed}}}'::float8[])"
     if clamp:
-        kept = f"{value.code} IS NOT NULL"
+        kept = f"{value} IS NOT NULL"
     else:
         low, high = (f"CAST('{float(edge)!r}' AS float8)" for edge in (edges[0], edges[-1]))
-        kept = f"{value.code} BETWEEN {low} AND {high}"
-    code = f"CASE WHEN {kept} THEN least(greatest({place}, 1), {len(edges) - 1}) - 1 END"
-    return _Encoding(code, value.joins)
+        kept = f"{value} BETWEEN {low} AND {high}"
+    return f"CASE WHEN {kept} THEN least(greatest({place}, 1), {len(edges) - 1}) - 1 END"
 
 
-def _look_up(key: str, keys: list[str | None], joins: str = "") -> _Encoding:
+def _look_up(key: str, keys: list[str]) -> str:
     """Returns the place of `key` in a public list: a search in a constant, however long the list is."""
     # No stored text holds a NUL, so that a listed one is never met.
-    places = {each: place for place, each in enumerate(keys) if each is not None and "\x00" not in each}
+    places = {each: place for place, each in enumerate(keys) if "\x00" not in each}
     if not places:
-        return _Encoding("CAST(NULL AS integer)", joins)
+        return "CAST(NULL AS integer)"
     listed = json.dumps(places, separators=(",", ":"))
-    return _Encoding(f"CAST({quote_text(listed)}::jsonb ->> {key} AS integer)", joins)
+    return f"CAST({quote_text(listed)}::jsonb ->> {key} AS integer)"
 
 
-def _key(name: str, column: Stored, texts: list[str]) -> tuple[str, list[str | None]]:
-    """A text that tells values of `column` apart, and what it is for those that DuckDB writes as `texts`."""
-    if column.type not in ("float4", "float8"):
-        return ("CAST(NULL AS text)" if column.kind == "other" else text_of(name, column)), list(texts)
-    # Both write floating numbers in their own words, so that their bits are compared.
-    double = column.type == "float8"
-    with duckdb.connect() as connection:
-        values = f"SELECT TRY_CAST(unnest(?::VARCHAR[]) AS {'DOUBLE' if double else 'FLOAT'}) AS v"
-        found = connection.execute(f"SELECT v, CAST(v AS VARCHAR) FROM ({values})", [texts]).fetchall()
-    keys: list[str | None] = []
-    for text, (value, written) in zip(texts, found, strict=True):
-        bits = None if value is None else struct.pack(">d" if double else ">f", value).hex()
-        keys.append(None if written != text or text in UNSTORED else bits)
-    most = repr(float(np.finfo(np.float64 if double else np.float32).max))
-    plain = (
-        f"CASE WHEN {name} = 'NaN' THEN NULL WHEN {name} = 'Infinity' THEN '{most}' "
-        f"WHEN {name} = '-Infinity' THEN '-{most}' ELSE {name} + CAST(0 AS {column.type}) END"
-    )
-    return f"encode({column.type}send({plain}), 'hex')", keys
-
-
-def _number(name: str, column: Stored, alias: str) -> _Encoding:
-    number = number_of(name, column)
-    if column.kind != "text":
-        return _Encoding(number)
-    # What is dear to read is read once, and not wherever its value is named.
-    return _Encoding(f"{alias}.v", f" CROSS JOIN LATERAL (SELECT {number} AS v OFFSET 0) AS {alias}")
-
-
-def _integer(name: str, column: Stored, alias: str) -> _Encoding:
+def _integer(name: str, column: Stored) -> str:
     if column.kind in ("date", "other"):
-        return _Encoding("CAST(NULL AS bigint)")
+        return "CAST(NULL AS bigint)"
     if column.kind in ("integer", "boolean"):
         whole = f"CAST({name} AS integer)" if column.kind == "boolean" else name
-        return _Encoding(f"CAST({whole} AS bigint)")
+        return f"CAST({whole} AS bigint)"
     # A direct cast would round 12.7 to 13, and 13 may be a value of the domain.
-    found = _number(name, column, alias)
-    value = found.code
+    value = number_of(name, column)
     whole = f"abs({value}) <= {2**53} AND {value} = floor({value})"
-    return _Encoding(f"CASE WHEN {whole} THEN CAST({value} AS bigint) END", found.joins)
-
-
-def _part(name: str, kind: Stored, part: str, alias: str, *, column: str) -> _Encoding:
-    if kind.kind == "text":
-        return _Encoding(part_of_fields(alias, part), moment_fields(name, kind, alias))
-    refuse_period(kind.kind, column, part, name)
-    return _Encoding(part_of_moment(name, kind, part))
+    return f"CASE WHEN {whole} THEN CAST({value} AS bigint) END"
 
 
 _WHOLE = ("int2", "int4", "int8")
@@ -545,10 +367,7 @@ class PostgresWords(Words):
 
     def spell_code(self, column: Column) -> str:
         """Returns the code of a column, as recipes count it."""
-        code = encode_plainly(column, self.stored, limit=self.table.text_limit)
-        if code is None:
-            raise UnpushedError
-        return f"({code})"
+        return f"({encode_column(column, self.stored, limit=self.table.text_limit)})"
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
         """Returns a part of a plain date or moment."""

@@ -27,7 +27,7 @@ from sfumato.core.engine.base import (
     all_columns,
     sign_version,
 )
-from sfumato.core.engine.counts import Ask, Beside, encoded_columns, render
+from sfumato.core.engine.counts import Ask, Beside, render
 from sfumato.core.engine.encode import Stored, quote_name
 from sfumato.core.engine.source import describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
@@ -319,9 +319,7 @@ class PostgresEngine(ServerEngine):
     @contextmanager
     def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
         with self._open(table) as (room, source):
-            encoded = encode_table(
-                table, encoded_columns(table, columns), self._look(room, source).columns, source.relation
-            )
+            encoded = encode_table(table, columns, self._look(room, source).columns, source.relation)
 
             def ask(query: str, beside: Beside) -> Iterator[NDArray[np.int64]]:
                 relations = {"encoded": encoded}

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from sfumato.core.facts.column import Column
-from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
+from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
     from sfumato.core.engine.encode import Stored
@@ -56,6 +56,30 @@ class PushedKey:
     codes: Mapping[str, int] | None = None
     other: int | None = None
     low: int = 0
+
+
+def is_plain(column: Column, stored: Mapping[str, Stored]) -> bool:
+    """Returns whether a server can tell the codes of a column from the values that it stores.
+
+    Where a text stands for a number or a moment, texts of numbers or moments are listed, or a key of the
+    description says how values are read, only `encode` does it, of columns that are fetched.
+    """
+    kinds = [stored[name].kind for name in column.stored]
+    match column.domain:
+        case Values(values):
+            labels: tuple[object, ...] = (values[0],)
+        case Tuples(values):
+            labels = values[0]
+        case _:
+            labels = (0,)
+    unread = {True: ("number", "date"), False: ("text",)}
+    read = any(kind in unread[isinstance(label, str)] for kind, label in zip(kinds, labels, strict=True))
+    return not read and _is_as_stored(column)
+
+
+def _is_as_stored(column: Column) -> bool:
+    read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
+    return not read and column.calendar is None
 
 
 class Words(ABC):
@@ -140,8 +164,7 @@ class Words(ABC):
 
     def _find(self, column: Column) -> Stored:
         """Returns the one stored column that a described one is read of, as it is stored."""
-        read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
-        if read or column.calendar is not None or len(column.stored) != 1:
+        if not _is_as_stored(column) or len(column.stored) != 1:
             raise UnpushedError
         if column.stored[0] not in self.stored or column.stored[0] == self.table.unit.column:
             raise UnpushedError

@@ -1,9 +1,8 @@
 """Spark SQL that turns a stored value into its code, or NULL where the domain does not hold it.
 
 The codes are those of `encode`, bit for bit, and the expressions are as total: whatever a record holds, they
-give a code or NULL and never raise. Spark reads fewer and other texts as numbers and moments than DuckDB, so
-that patterns decide what is one; and it writes numbers and dates in other words, so that a listed text
-is turned into the value that DuckDB would write that way, and values are compared.
+give a code or NULL and never raise. Spark reads other texts as numbers and moments than DuckDB, and writes
+numbers and dates in other words; columns that ask for either are fetched (`is_plain`).
 
 A column is encoded in steps, so that no expression grows out of hand. Before the last one a long list of
 values is joined, which is faster than any expression. `SparkWords` spells in the same way what statements
@@ -13,53 +12,17 @@ aggregate there; moments are microseconds from 1970 in these.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 
 from sfumato.core.engine.encode import Kind, Stored, encode_bins, encode_clamped, encode_range, refuse_period
-from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
+from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words
 
-# Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
-_DIGITS = r"[0-9]++(?:_[0-9]++)*+"
-_POINT = r"\.(?!(?:[0-9]{8})+_)"  # DuckDB reads digits by eight, and no underscore right after them
-
-NUMBER = (
-    rf"^\s*+\+?-?(?:(?:{_DIGITS}(?:{_POINT}(?:{_DIGITS})?+)?+|{_POINT}{_DIGITS})(?:[eE][+-]?{_DIGITS})?+"
-    r"|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?+)\s*+\z"
-)
-"""What DuckDB reads as a number, but for NaN, which is none."""
-_MONTH_DAY = r"([-/\\ ])(0?[1-9]|1[0-2])\{}(0?[1-9]|[12][0-9]|3[01])"
-_DATE = (
-    rf"(?:(-?)0*([0-9]{{1,6}}){_MONTH_DAY.format(4)}"
-    rf"|0*([1-9][0-9]{{0,5}}){_MONTH_DAY.format(8)}(\s\([bB][cC]\)))"
-)
-_CLOCK = (
-    r"(?:0{0,8}([01]?[0-9]|2[0-3]):(?:[0-5]?[0-9](?::(?:[0-5]?[0-9](?:\.[0-9]*)?)?)?)?"
-    r"|0{0,8}(24):(?:00?(?::(?:00?(?:\.0{0,6}|\.0{6}[0-9]*)?)?)?)?)"
-)
-_ZONE = (
-    r"(?: ?Z\s*| ?[+-][0-9]{2}(?::?[0-9]{2}|:[0-9]{2}:[0-9]{2})?\s*"
-    r"|(?:[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
-)
-
-MOMENT = rf"^\s*(?:-?([eE][pP][oO][cC][hH])\s*|{_DATE}(?:[T\s]\s*{_CLOCK}{_ZONE})?)(?<!:)\z"
-"""What DuckDB reads as a timestamp, but for infinity and days that a month does not have.
-
-The zone is left out of account, as it does. A colon at the end is refused, as `encode` does.
-"""
-
-_LATE = (
-    r"^\s*0*294247[-/\\ ]0?1[-/\\ ]10[T\s]\s*0*(?:[5-9]|1[0-9]|2[0-4]|4:0?[1-9]|4:[1-5][0-9]|4:00?:5[5-9]"
-    r"|4:00?:54\.(?:77580[7-9]|7758[1-9]|7759|77[6-9]|7[89]|[89]))"
-)
-"""Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
-_FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
 _EXACT = 2**53  # to here doubles hold every whole number
@@ -79,7 +42,6 @@ _KINDS: dict[str, Kind] = {
 _SEPARATOR = "\x1f"
 _SHORT_LIST = 16  # a longer list of values is joined
 _WHOLE = "CAST({} AS BIGINT)"
-_UNREAD = r"[_\s]|^\s*\+"
 
 
 def describe_type(name: str) -> Stored:
@@ -153,43 +115,14 @@ def part_of_moment(name: str, kind: str, part: str) -> str:
     return f"CASE WHEN {inside} THEN {value} END"
 
 
-def split_moment(name: str) -> str:
-    """The SQL for the fields of a text that is a moment, as an array of texts; NULL for any other text."""
-    pattern = quote_spark_text(MOMENT)
-    fields = f"split(regexp_replace({name}, {pattern}, '{_FIELDS}'), '[|]')"
-    late = f"{name} RLIKE {quote_spark_text(_LATE)}"
-    return f"CASE WHEN {name} RLIKE {pattern} AND NOT {late} THEN {fields} END"
-
-
-def part_of_text(fields: str, part: str) -> str:
-    """Returns the SQL for a part of the moment in the array `fields` of `split_moment`."""
-
-    def number(*places: int) -> str:
-        # A month or day that is not there must not fail, even where it is not asked for.
-        texts = ", ".join(f"nullif({fields}[{place}], '')" for place in places)
-        return f"CAST(coalesce({texts}, '{len(places) - 1}') AS INT)"
-
-    year = f"(CASE WHEN {fields}[4] = '' THEN {number(1)} ELSE 1 - {number(4)} END)"
-    first = f"make_date({year}, {number(2, 5)}, 1)"
-    day = f"date_add({first}, {number(3, 6)} - 1)"
-    # Midnight may be written as 24:00, and is the beginning of the next day.
-    date = f"date_add({first}, {number(3, 6)} - CASE WHEN {fields}[8] = '' THEN 1 ELSE 0 END)"
-    value = number(7) if part == "hour" else _date_part(date, part)
-    valid = f"{fields} IS NOT NULL AND day({day}) = {number(3, 6)} AND abs(unix_date({date})) <= {_LAST_DAY}"
-    epoch = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
-    return f"CASE WHEN {fields}[0] <> '' THEN {epoch} WHEN {valid} THEN {value} END"
-
-
 @dataclass(frozen=True, slots=True)
 class SparkEncoding:
-    """The SQL of one column's code in steps, each from what the step before it named.
+    """The SQL of one column's code in two steps: `prepared` reads stored columns, `code` what was prepared.
 
-    `prepared` reads stored columns, `refined` what was prepared, `code` what was refined. With `keys`, the
-    code is the place of the refined value in that list, and is looked up by a join.
+    With `keys`, the code is the place of the prepared value in that list, and is looked up by a join.
     """
 
     prepared: str
-    refined: str
     code: str
     keys: tuple[str, ...] | tuple[int, ...] | None = None
 
@@ -252,37 +185,33 @@ def _encode(column: Column, stored: list[tuple[str, Stored]], value: str) -> Spa
             numbers = tuple(int(each) for each in values)
             low, high = numbers[0], numbers[0] + len(numbers) - 1
             if numbers == tuple(range(low, high + 1)):
-                return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
-            return SparkEncoding(_integer(name, kind), value, "", numbers)
+                return SparkEncoding(_integer(name, kind), encode_range(value, low, high))
+            return SparkEncoding(_integer(name, kind), "", numbers)
         case Values(values):
             texts = tuple(str(each) for each in values)
-            return SparkEncoding(_text(name, kind, texts), value, "", texts)
+            return SparkEncoding(_text(name, kind), "", texts)
         case Tuples(values):
             written = [
-                _text(part, part_kind, tuple(dict.fromkeys(str(each[place]) for each in values)))
-                if isinstance(values[0][place], str)
+                _text(part, part_kind)
+                if isinstance(label, str)
                 else f"CAST({_integer(part, part_kind)} AS STRING)"
-                for place, (part, part_kind) in enumerate(stored)
+                for (part, part_kind), label in zip(stored, values[0], strict=True)
             ]
             joined = f", {quote_spark_text(_SEPARATOR)}, ".join(written)
             keys = tuple(_SEPARATOR.join(map(str, each)) for each in values)
-            return SparkEncoding(f"concat({joined})", value, "", keys)
+            return SparkEncoding(f"concat({joined})", "", keys)
         case Bins(edges):
-            return SparkEncoding(
-                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, spell=_double)
-            )
+            return SparkEncoding(_number(name, kind), encode_bins(value, edges, clamp=clamp, spell=_double))
         case IntegerRange(low, high):
             if clamp:
-                return SparkEncoding(
-                    _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE)
-                )
-            return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
+                return SparkEncoding(_number(name, kind), encode_clamped(value, low, high, code=_WHOLE))
+            return SparkEncoding(_integer(name, kind), encode_range(value, low, high))
         case Period(part):
             span = column.domain.span
-            prepared, refined = _part(name, kind, part, value, column=column.name)
+            refuse_period(kind.kind, column.name, part, name)
             low, high = span.low, span.high
             code = encode_clamped(value, low, high, code=_WHOLE) if clamp else encode_range(value, low, high)
-            return SparkEncoding(prepared, refined, code)
+            return SparkEncoding(part_of_moment(name, kind.type, part), code)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
@@ -301,12 +230,8 @@ def _double(number: float) -> str:
 
 def _number(name: str, column: Stored) -> str:
     match column.kind:
-        case "date" | "other":
+        case "date" | "text" | "other":
             return "CAST(NULL AS DOUBLE)"
-        case "text":
-            # What the pattern lets through is cleaned of signs and spaces that only DuckDB reads.
-            cleaned = f"regexp_replace({name}, {quote_spark_text(_UNREAD)}, '')"
-            return f"CASE WHEN {name} RLIKE {quote_spark_text(NUMBER)} THEN try_cast({cleaned} AS DOUBLE) END"
         case "integer" | "boolean":
             return f"CAST({name} AS DOUBLE)"
     if column.type.startswith("decimal"):
@@ -326,67 +251,8 @@ def _integer(name: str, column: Stored) -> str:
     return f"CASE WHEN {whole} THEN CAST({value} AS BIGINT) END"
 
 
-def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
-    """Returns the text of a value as DuckDB writes it, if it is among the `wanted` ones."""
-    if column.kind == "text":
-        return name
-    if column.kind in ("integer", "boolean"):
-        return f"CAST({name} AS STRING)"
-    if column.kind == "other":
-        return "CAST(NULL AS STRING)"
-    value = name
-    if column.type in ("float", "double"):
-        most = (
-            f"CAST('{np.finfo(np.float32 if column.type == 'float' else np.float64).max!s}' AS {column.type})"
-        )
-        # A missing number is no NaN to Spark, and `least` passes over it.
-        there = f"{name} IS NOT NULL AND NOT isnan({name})"
-        value = f"CASE WHEN {there} THEN greatest(least({name}, {most}), -{most}) END"
-        wanted = [text for text in wanted if text not in UNSTORED]
-    elif column.type == "date":
-        value = f"unix_date({name})"
-    elif column.kind == "date":
-        value = _micros(name, column)
-    cases = "".join(
-        f" WHEN {value} = {literal} THEN {quote_spark_text(text)}"
-        for text, literal in _literals(wanted, column.type)
-    )
-    return f"CASE{cases} END" if cases else "CAST(NULL AS STRING)"
-
-
-def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
-    """The texts that DuckDB writes for some value of type `kind`, each with that value in Spark's SQL."""
-    moment = ("TIMESTAMP", "epoch_us(v)", "isfinite(v)")
-    literals = {
-        "timestamp": moment,
-        "timestamp_ntz": moment,
-        "date": ("DATE", "v - DATE '1970-01-01'", "isfinite(v)"),
-    }
-    in_duckdb, literal, finite = literals.get(kind, (kind, "t", "true"))
-    values = f"SELECT t, TRY_CAST(t AS {in_duckdb}) AS v FROM (SELECT unnest(?::VARCHAR[]) AS t)"
-    with duckdb.connect() as connection:
-        found = connection.execute(
-            f"SELECT t, CAST({literal} AS VARCHAR) FROM ({values}) WHERE CAST(v AS VARCHAR) = t AND {finite}",
-            [list(texts)],
-        ).fetchall()
-    if kind in literals:
-        return [(str(text), str(value)) for text, value in found]
-    return [(str(text), f"CAST({quote_spark_text(value)} AS {kind})") for text, value in found]
-
-
-def _micros(name: str, column: Stored) -> str:
-    """Microseconds since 1970, NULL for the moments that are none."""
-    moment = name if column.type == "timestamp" else f"CAST({name} AS TIMESTAMP)"
-    micros = f"unix_micros({moment})"
-    return f"CASE WHEN {micros} BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT} THEN {micros} END"
-
-
-def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
-    """Returns what is prepared, and the SQL for the part from the name of that."""
-    if stored.kind == "text":
-        return split_moment(name), part_of_text(value, part)
-    refuse_period(stored.kind, column, part, name)
-    return part_of_moment(name, stored.type, part), value
+def _text(name: str, column: Stored) -> str:
+    return name if column.kind == "text" else f"CAST({name} AS STRING)"
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -497,7 +363,7 @@ class SparkWords(Words):
     def spell_code(self, column: Column) -> str:
         """Returns the code of a column, as recipes count it."""
         found = encode_spark_column(column, self.stored, place=0, limit=self.table.text_limit)
-        if found.keys is not None or found.refined != "p0":
+        if found.keys is not None:
             raise UnpushedError
         return "(" + re.sub(r"\bp0\b", lambda _: f"({found.prepared})", found.code) + ")"
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.engine.base import Fetched, TrueCounts, all_columns, name_source, sign_version
-from sfumato.core.engine.counts import Ask, Beside, bounded_query, encoded_columns, number_table, render
+from sfumato.core.engine.counts import Ask, Beside, bounded_query, number_table, render
 from sfumato.core.errors import SourceError
 from sfumato.servers.engine import ServerEngine, collect_cells
 from sfumato.servers.push.plan import (
@@ -238,9 +238,7 @@ class SparkEngine(ServerEngine):
         room = source.room
         with room.lock:
             room.run(
-                lambda: _encode(room, source, table, encoded_columns(table, columns)).createOrReplaceTempView(
-                    "encoded"
-                ),
+                lambda: _encode(room, source, table, columns).createOrReplaceTempView("encoded"),
                 what=name_source(table),
             )
             try:
@@ -274,8 +272,6 @@ def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[s
     individual = [] if unit is None else [f"{identify(unit, source.columns[unit])} AS u"]
     prepared = [f"{encoding.prepared} AS p{place}" for place, encoding in enumerate(encodings)]
     frame = source.frame.selectExpr(*individual, *prepared, "1 AS one")
-    refined = [f"{encoding.refined} AS p{place}" for place, encoding in enumerate(encodings)]
-    frame = frame.selectExpr(*(["u"] if individual else []), *refined, "one")
     for place, encoding in enumerate(encodings):
         if encoding.keys is not None:
             listed = pa.table(

@@ -1,16 +1,14 @@
-"""What is a number or a moment, for DuckDB and for Spark: on texts that were made by chance."""
+"""Texts that stand for numbers and moments, made by chance, numbers without a value, and types."""
 
 import random
-import re
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from helpers.asking import cells
 from sfumato.core.facts.table import parse_table
-from sfumato.servers.spark.encode import MOMENT, NUMBER, describe_type, encode_spark_column
+from sfumato.servers.spark.encode import describe_type, encode_spark_column
 
 pytestmark = pytest.mark.slow
 
@@ -53,34 +51,11 @@ def spark_texts(size):
     )
 
 
-@pytest.mark.parametrize(
-    ("pattern", "kind", "bases", "alphabet"),
-    [
-        (NUMBER, "DOUBLE", NUMBERS, "+-._eE019 \tinfa"),
-        (MOMENT, "TIMESTAMP", MOMENTS, "-/: T\t+Z.0129aBC()_\\xé|$"),
-    ],
-)
-def test_patterns_know_what_duckdb_reads(pattern, kind, bases, alphabet):
-    texts = pa.table({"t": make_texts(bases, alphabet, size=30_000)})
-    with duckdb.connect() as connection:
-        connection.register("texts", texts)
-        finite = "NOT isnan(v)" if kind == "DOUBLE" else "isfinite(v)"
-        read = connection.execute(
-            f"SELECT t, coalesce({finite}, false) FROM (SELECT t, TRY_CAST(t AS {kind}) AS v FROM texts)"
-        ).fetchall()
-    compiled = re.compile(pattern.replace(r"\z", r"\Z"), re.ASCII)
-    for text, known in read:
-        if known and not text.endswith(":"):
-            assert compiled.match(text), text
-        elif kind == "DOUBLE":
-            assert not compiled.match(text), text
-
-
 def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
     from sfumato.core.engine.statements import StatementEngine
     from sfumato.servers.project import open_engine
 
-    texts = [*spark_texts(2500), None, "9" * 100_000, "1_" * 50_000 + "1", "2020-01-02 " + " " * 100_000]
+    texts = [*spark_texts(500), None, "9" * 100_000, "1_" * 50_000 + "1", "2020-01-02 " + " " * 100_000]
     rows = pa.table({"t": texts, "n": list(range(len(texts)))})
     pq.write_table(rows, tmp_path / "texts.parquet")
     columns = {
