@@ -22,10 +22,10 @@ from helpers.asking import cells
 from helpers.cli import run_process
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SchemaError, SourceError
-from sfumato.core.facts.part import split_people
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import parse_table
 from sfumato.curator import Curator
+from sfumato.recipes.shared.evaluation import split_people
 from sfumato.servers.postgres import engine
 from sfumato.servers.project import open_engine
 
