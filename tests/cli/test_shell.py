@@ -9,8 +9,7 @@ import pytest
 from helpers.cases import read_cases
 from helpers.cli import run_main, run_process
 from helpers.terminal import Terminal
-from sfumato.cli.respondent import Vocabulary
-from sfumato.cli.shell import complete, split_script
+from sfumato.cli.shell import Vocabulary, complete, split_script
 
 PROMPT, MORE, QUOTED = "sfumato> ", "    ...> ", "   '...> "
 COUNT = "DP-SELECT 1 region, COUNT(*) AS n FROM t GROUP BY region;"

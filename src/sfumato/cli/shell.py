@@ -1,4 +1,4 @@
-"""The shell of `sfumato sql`: lines become statements, keys complete names, and answers are shown.
+"""The shell of `sfumato sql`: lines become statements, which a curator or a released model answers.
 
 What is completed is public: keywords, tables, columns and their values. Nothing here reads a record.
 """
@@ -10,20 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato.cli.display import show_answer
-from sfumato.cli.output import note, say
-from sfumato.cli.respondent import Vocabulary
+from sfumato.cli.output import note, open_curator, progress, say
+from sfumato.core.cost.budget import MANY
 from sfumato.core.errors import SfumatoError, UnsupportedQuery
+from sfumato.core.exact import format_short
 from sfumato.core.facts.column import suggest_name
 from sfumato.sql.statement import mask_text
 
 if TYPE_CHECKING:
     from sfumato.cli.display import Mode
-    from sfumato.cli.respondent import Respondent
     from sfumato.sql.finish import Answer
 
 
@@ -53,6 +53,15 @@ _COMPARED = re.compile(
     r'([A-Za-z_]\w*|"[^"]+")\s*(?:=|<>|!=|(?:not\s+)?in\s*\([^()]*|like)\s*$', re.IGNORECASE
 )
 _MOST = 500
+_MOST_VALUES = 1000  # of one column that are completed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The public names: tables with their columns, and the public values of columns."""
+
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
@@ -295,6 +304,164 @@ _WORDS = ("help", "quit", "exit")
 """What other shells take without a dot; no statement begins so."""
 
 
+class Curated:
+    """Statements answered by the project's curator, who charges the ledger."""
+
+    welcome = (
+        "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  "
+        ".tables  .schema  .budget  .help  .quit"
+    )
+
+    def __init__(self, project: str) -> None:
+        self._curator = open_curator(project)
+        self.history: Path | None = self._curator.project.folder / ".sfumato_history"
+        self._vocabulary: Vocabulary | None = None
+
+    def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
+        """Returns the answer to a statement; None if it was not bought because of a warning."""
+        warning = self._announce(text)
+        if warning and not agree(warning):
+            return None
+        with progress(quiet=quiet) as stage:
+            answer = self._curator.sql(text, progress=stage)
+        for each in answer.notes:
+            note(each)
+        if not quiet:
+            note(self._describe(answer))
+        return answer
+
+    def tables(self) -> Answer:
+        """Returns the tables that can be asked."""
+        return self._curator.sql("SHOW TABLES")
+
+    def schema(self, table: str) -> Answer:
+        """Returns the columns of a table."""
+        quoted = table.strip('"').replace('"', '""')
+        return self._curator.sql(f'DESCRIBE "{quoted}"')
+
+    def budget(self) -> str:
+        """Returns what is left, in a sentence."""
+        return self._curator.budget().describe_left()
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what JSON says beside an answer."""
+        return {"left": str(self._curator.budget().left)}
+
+    def vocabulary(self) -> Vocabulary:
+        """Returns the public names to complete."""
+        if self._vocabulary is None:
+            project = self._curator.project
+            names = [*project.tables, *project.public]
+            values = {
+                column.name: tuple(map(str, column.labels))
+                for table in project.tables.values()
+                for column in table.columns.values()
+                if column.domain is not None
+                and column.size <= _MOST_VALUES
+                and (column.accepted or not column.drafted)
+            }
+            tables = {name: tuple(self.schema(name).table["column"].to_pylist()) for name in names}
+            self._vocabulary = Vocabulary(tables=tables, values=values)
+        return self._vocabulary
+
+    def _announce(self, text: str) -> str:
+        """Says what WITHIN will spend; gives the warning that an answer would be noise, if it would."""
+        from sfumato.sql.listing import read_listing
+        from sfumato.sql.statement import read_statement
+
+        statement = None if read_listing(text) is not None else read_statement(text)
+        if statement is None or statement.explain:
+            return ""
+        within = statement.within
+        if within is None and not self._curator.has_ledger():
+            return ""  # nothing was released, so that nothing is known
+        explained = self._curator.sql(f"EXPLAIN {text}")
+        plan = explained.explanation or ""
+        if within is not None:
+            cost = next(
+                (line.split(None, 1)[1] for line in plan.splitlines() if line.startswith("  cost")), ""
+            )
+            note(
+                f"WITHIN a share of the answer: begins with {cost}, and doubles until it is reached"
+                if within.relative
+                else f"WITHIN needs {cost}"
+            )
+        price = explained.price
+        return "" if price is None or price.stored else "; ".join(explained.notes)
+
+    def _describe(self, answer: Answer) -> str:
+        report = self._curator.budget()
+        left = f"epsilon {report.left} left"
+        if answer.explanation is not None or answer.public:
+            return f"nothing spent; {left}"
+        kind = "synthetic rows, no record is among them; " if answer.synthetic else ""
+        if answer.repeated:
+            return f"{kind}answered before: nothing spent; {left}"
+        delta = f", delta {format_short(answer.delta)}" if answer.delta else ""
+        spent = f"{kind}spent epsilon {format_short(answer.spent)}{delta}; {left}"
+        more = report.more_like_last
+        if more is None or answer.synthetic:
+            return spent  # rows may be charged in several parts, of which the last is one
+        if more == 0:
+            return f"{spent}, none like this fits any more"
+        times = f"about {more:,}" if more < MANY else f"more than {MANY:,}"
+        return f"{spent}, {times} more like this"
+
+
+class Modelled:
+    """Statements answered from the model of a release, which is public: there is nothing to charge."""
+
+    welcome = "SELECT ... FROM table;  spends nothing;  .tables  .schema  .help  .quit"
+    history: Path | None = None
+
+    def __init__(self, folder: str, epsilon: str | None, *, population: bool = False) -> None:
+        from sfumato.release.ask import open_model
+
+        self._model = open_model(folder, epsilon=epsilon)
+        self._population = population
+
+    def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
+        """Returns the answer to a statement; None if it was not bought because of a warning."""
+        answer = self._model.sql(text, population=self._population)
+        # What an answer rests on is said to whoever reads it, also beside JSON.
+        for each in answer.notes:
+            note(each)
+        if not quiet:
+            note(f"from the model at epsilon {self._model.epsilon}: nothing spent")
+        return answer
+
+    def tables(self) -> Answer:
+        """Returns the tables that can be asked."""
+        return _list({"name": [self._model.table.name], "columns": [", ".join(self._model.columns)]})
+
+    def schema(self, table: str) -> Answer:
+        """Returns the columns of a table."""
+        name = self._model.table.name
+        if table.strip('"').lower() != name.lower():
+            raise UnsupportedQuery(f"no table {table!r}{suggest_name(table, [name])}")
+        return _list({"column": list(self._model.columns)})
+
+    def budget(self) -> str:
+        """Returns what is left, in a sentence."""
+        return "a released model costs nothing to ask"
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what JSON says beside an answer."""
+        return {}
+
+    def vocabulary(self) -> Vocabulary:
+        """Returns the public names to complete."""
+        return Vocabulary(tables={self._model.table.name: tuple(self._model.columns)})
+
+
+def _list(columns: dict[str, list[str]]) -> Answer:
+    import pyarrow as pa
+
+    from sfumato.sql.finish import Answer
+
+    return Answer(table=pa.table(columns), public=True)
+
+
 class Quit(Exception):
     """The shell is to end."""
 
@@ -307,7 +474,7 @@ class Shell:
     first one, unless it is to `keep_going`; `code` is the exit code of the first error.
     """
 
-    respondent: Respondent
+    respondent: Curated | Modelled
     mode: Mode
     interactive: bool = False
     keep_going: bool = False
@@ -427,7 +594,7 @@ def read_lines(name: str) -> list[str]:
         raise UnsupportedQuery(f"file {name!r} cannot be read ({type(error).__name__})") from None
 
 
-def load_line_editor(respondent: Respondent, pending: Callable[[], str]) -> None:
+def load_line_editor(respondent: Curated | Modelled, pending: Callable[[], str]) -> None:
     """Completion and history for the terminal, where the standard library has a line editor."""
     try:
         import readline

@@ -65,18 +65,20 @@ def sql(
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     from sfumato.cli.display import to_bytes
-    from sfumato.cli.respondent import Curated, Modelled
-    from sfumato.cli.shell import Piece, Quit, Shell, read_lines
+    from sfumato.cli.shell import Curated, Modelled, Piece, Quit, Shell, read_lines
     from sfumato.core.files import check_file, write_file
 
     if out is not None:
         check_file(Path(out), force=force)
     mode: Mode = "json" if json else "box" if output == "table" else output
-    if file is not None and epsilon is not None and model is None:
-        last = run_workload(project, file, epsilon, delta, plan=plan, mode=mode, quiet=out is not None)
-        if out is not None and last is not None:
-            write_file(Path(out), to_bytes(last, Path(out).suffix.lstrip(".")), force=force)
+
+    def write(answer: Answer | None) -> None:
+        if out is not None and answer is not None:
+            write_file(Path(out), to_bytes(answer, Path(out).suffix.lstrip(".")), force=force)
             note(f"wrote {out}")
+
+    if file is not None and epsilon is not None and model is None:
+        write(run_workload(project, file, epsilon, delta, plan=plan, mode=mode, quiet=out is not None))
         return
     shell = Shell(
         respondent=Curated(project) if model is None else Modelled(model, epsilon, population=population),
@@ -99,11 +101,9 @@ def sql(
             shell.run_script(sys.stdin)
     except Quit:
         pass
-    if out is not None and shell.last is not None and shell.code == 0:
-        write_file(Path(out), to_bytes(shell.last, Path(out).suffix.lstrip(".")), force=force)
-        note(f"wrote {out}")
     if shell.code:
         raise Exit(shell.code)
+    write(shell.last)
 
 
 _NUMBERED = re.compile(r"statement (\d+) of the workload")

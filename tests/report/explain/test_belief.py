@@ -1,62 +1,32 @@
-"""Beliefs, guesses, readings, and randomised response."""
+"""Beliefs, guesses and readings."""
 
-import math
 from fractions import Fraction
 
 import pytest
 
 from helpers.cases import read_cases
 from sfumato.core.errors import RecipeError
+from sfumato.local import CoinResponse, posterior
 from sfumato.report.explain.explanation import explain_guarantee
 from sfumato.report.explain.guarantee import (
     Guarantee,
     belief_bounds,
     best_guess,
     largest_detection,
-    posterior_after,
-    randomised_epsilon,
-    randomised_posterior,
-    randomised_rate,
     read_epsilon,
 )
 
 
-def test_losses_of_several_answers_add_up():
-    assert posterior_after(0.3, [0.7, -0.2, 0.1]) == pytest.approx(posterior_after(0.3, [0.6]))
+@pytest.mark.parametrize("prior", ["0.02", "0.5", "0.8"])
+def test_two_coins_reach_the_bounds(prior):
+    yes, no = (float(posterior(prior, answer=answer)) for answer in (True, False))
+    low, high = belief_bounds(Guarantee(kind="epsilon", amount=CoinResponse().exact_epsilon), prior)
+    assert (no, yes) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_epsilons_of_several_answers_add_up():
     once = belief_bounds(Guarantee(kind="epsilon", amount="0.3", times=4), 0.2)
     assert once == belief_bounds(Guarantee(kind="epsilon", amount="1.2"), 0.2)
-
-
-@pytest.mark.parametrize("p", [0.05, 0.25, 0.5])
-@pytest.mark.parametrize("prior", [0.02, 0.5, 0.8])
-def test_randomised_response_reaches_the_bounds(p, prior):
-    yes, no = (randomised_posterior(prior, p=p, answer=answer) for answer in (True, False))
-    assert yes == pytest.approx(prior * (1 - p) / (prior * (1 - p) + (1 - prior) * p))
-    epsilon = randomised_epsilon(p)
-    if epsilon > 0:
-        low, high = belief_bounds(Guarantee(kind="epsilon", amount=Fraction(epsilon)), prior)
-        assert (no, yes) == (pytest.approx(low), pytest.approx(high))
-    else:
-        assert yes == no == pytest.approx(prior)
-
-
-def test_randomised_response_at_its_ends():
-    assert randomised_posterior(0.3, p=0) == 1
-    assert randomised_posterior(0, p=0.25) == 0
-    assert randomised_posterior(1, p=0.25) == 1
-    assert randomised_epsilon(0) == math.inf
-    with pytest.raises(RecipeError, match="cannot come up"):
-        randomised_posterior(0, p=0)
-    with pytest.raises(RecipeError, match="prior"):
-        randomised_posterior(1.2, p=0.25)
-    with pytest.raises(RecipeError, match="coins"):
-        randomised_rate(0.4, p=0.5)
-
-
-@pytest.mark.parametrize("true_rate", [0, 0.1, 0.6, 1])
-def test_the_rate_behind_two_coins(true_rate):
-    observed = 1 / 4 + true_rate / 2
-    assert randomised_rate(observed, p=0.25) == pytest.approx(true_rate)
 
 
 @pytest.mark.parametrize("prior", ["0.5", "0.1", "0.9"])
