@@ -6,7 +6,8 @@ In words, shares are rounded away from the safe side, never towards it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -35,35 +36,17 @@ _PLAIN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The bounds of belief after evidence that comes up with chance `rarity` on the other hypothesis."""
-
-    rarity: Fraction
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    """The most that a test detects at a rate of false alarms."""
-
-    false_alarm: Fraction
-    detected: float
-
-    @property
-    def missed(self) -> float:
-        """The share that the test misses at least."""
-        return max(0.0, 1 - self.detected)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is learned after the queries of `guarantee`; `belief` is None if no single answer is bounded."""
+    """What is learned after the queries of `guarantee`; `belief` is None if no single answer is bounded.
+
+    `evidence` has the bounds of belief after evidence, by how rare it is on the other hypothesis; `tests` the
+    most that a test detects and the least that it misses, by its rate of false alarms.
+    """
 
     guarantee: Guarantee
     belief: tuple[float, float] | None
-    evidence: tuple[Evidence, ...]
-    tests: tuple[Detection, ...]
+    evidence: Mapping[Fraction, tuple[float, float]]
+    tests: Mapping[Fraction, tuple[float, float]]
     right: float
     reading: Reading | None
 
@@ -86,11 +69,12 @@ class Finding:
             },
             "belief": None if self.belief is None else dict(zip(("low", "high"), self.belief, strict=True)),
             "evidence": [
-                {"rarity": float(each.rarity), "low": each.low, "high": each.high} for each in self.evidence
+                {"rarity": float(rarity), "low": low, "high": high}
+                for rarity, (low, high) in self.evidence.items()
             ],
             "tests": [
-                {"false_alarm": float(each.false_alarm), "detected": each.detected, "missed": each.missed}
-                for each in self.tests
+                {"false_alarm": float(rate), "detected": detected, "missed": missed}
+                for rate, (detected, missed) in self.tests.items()
             ],
             "right_guesses": self.right,
         }
@@ -102,13 +86,7 @@ class Explanation:
 
     guarantee: Guarantee
     prior: Fraction
-    once: Finding
-    after: Finding | None
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The one finding, or both."""
-        return (self.once,) if self.after is None else (self.once, self.after)
+    findings: tuple[Finding, ...]
 
     def to_record(self) -> dict[str, Any]:
         """Returns the explanation as plain values for JSON."""
@@ -136,21 +114,18 @@ def explain_guarantee(
     delta = parse_probability(read_at, name="delta")
     if delta in (0, 1):
         raise RecipeError("the delta at which to read a guarantee must lie above 0 and below 1")
-    once = _find(guarantee.repeat(1), before, delta)
-    after = _find(guarantee, before, delta) if guarantee.times > 1 else None
-    return Explanation(guarantee=guarantee, prior=before, once=once, after=after)
+    numbers = dict.fromkeys((1, guarantee.times))
+    findings = tuple(_find(replace(guarantee, times=times), before, delta) for times in numbers)
+    return Explanation(guarantee=guarantee, prior=before, findings=findings)
 
 
 def _find(guarantee: Guarantee, prior: Fraction, delta: Fraction) -> Finding:
-    evidence = [(rarity, *belief_bounds(guarantee, prior, rarity=rarity)) for rarity in RARITIES]
+    detected = {rate: largest_detection(guarantee, float(rate)) for rate in FALSE_ALARMS}
     return Finding(
         guarantee=guarantee,
         belief=belief_bounds(guarantee, prior) if guarantee.total.is_pure else None,
-        evidence=tuple(Evidence(rarity=rarity, low=low, high=high) for rarity, low, high in evidence),
-        tests=tuple(
-            Detection(false_alarm=rate, detected=largest_detection(guarantee, float(rate)))
-            for rate in FALSE_ALARMS
-        ),
+        evidence={rarity: belief_bounds(guarantee, prior, rarity=rarity) for rarity in RARITIES},
+        tests={rate: (share, max(0.0, 1 - share)) for rate, share in detected.items()},
         right=best_guess(guarantee, prior),
         reading=read_epsilon(guarantee, delta),
     )
@@ -171,8 +146,8 @@ def describe_explanation(explanation: Explanation) -> str:
         lines.append(f"after {count_queries(finding.guarantee.times)}: {_describe_cost(finding)}")
         lines += _describe_belief(finding, explanation.prior)
         lines.append(
-            f"  guessing  of 100 guesses at most {_of_hundred(at_most(finding.right))} are right; "
-            f"without any answer, {_of_hundred(at_most(float(blind)))}"
+            f"  guessing  of 100 guesses at most {at_most(finding.right).removesuffix(' %')} are right; "
+            f"without any answer, {at_most(float(blind)).removesuffix(' %')}"
         )
         lines += _describe_tests(finding)
     return "\n".join(lines)
@@ -222,21 +197,20 @@ def _describe_belief(finding: Finding, prior: Fraction) -> list[str]:
     else:
         lines.append("  belief    no single answer is bounded: the rarer the evidence, the more it may tell")
     show = finding.belief is None or finding.guarantee.times > 1
-    for each in finding.evidence if show else ():
-        one_in = f"1 in {round(1 / each.rarity):,}"
+    for rarity, (low, high) in finding.evidence.items() if show else ():
         lines.append(
-            f"            on evidence that comes up for {one_in} otherwise: from {before} to "
-            f"{at_most(each.high)} at most, or down to {at_least(each.low)}"
+            f"            on evidence that comes up for 1 in {round(1 / rarity):,} otherwise: from {before} "
+            f"to {at_most(high)} at most, or down to {at_least(low)}"
         )
     return lines
 
 
 def _describe_tests(finding: Finding) -> list[str]:
     lines = []
-    for each in finding.tests:
-        base = 1000 if each.false_alarm < Fraction(1, 100) else 100
-        accused = each.false_alarm * base
-        found, missed = _of_hundred(at_most(each.detected)), _of_hundred(at_least(each.missed))
+    for rate, (detected, least) in finding.tests.items():
+        base = 1000 if rate < Fraction(1, 100) else 100
+        accused = rate * base
+        found, missed = at_most(detected).removesuffix(" %"), at_least(least).removesuffix(" %")
         who = "is" if accused == 1 else "are"
         lines.append(
             f"if {format_exact(accused)} of {base} innocent people {who} accused, at most {found} of 100 "
@@ -249,10 +223,6 @@ def _share(share: Fraction) -> str:
     percent = share * 100
     exact = format_exact(percent)
     return f"{exact} %" if len(exact) <= 8 and "/" not in exact else f"{float(percent):.4g} %"
-
-
-def _of_hundred(percentage: str) -> str:
-    return percentage.removesuffix(" %")
 
 
 def _up(number: float) -> str:

@@ -9,7 +9,7 @@ logarithm of that ratio is the privacy loss of the answer.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Literal, get_args
@@ -53,14 +53,6 @@ class Guarantee:
             raise RecipeError("times must be a whole number")
         if not 1 <= self.times <= _MOST_TIMES:
             raise RecipeError(f"times must lie between 1 and {_MOST_TIMES:,}, got {self.times}")
-
-    def repeat(self, times: int) -> Guarantee:
-        """Returns the guarantee of the same query asked `times` times in place of once.
-
-        >>> Guarantee(kind="rho", amount=0.5).repeat(4).total.rho
-        Fraction(2, 1)
-        """
-        return replace(self, times=times)
 
     @property
     def total(self) -> Total:

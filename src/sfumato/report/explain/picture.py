@@ -36,7 +36,7 @@ def draw_explanation(explanation: Explanation) -> str:
     """
     left, right = (_LEFT, _TOP, _SIDE), (_RIGHT, _TOP, _SIDE)
     guarantees = [finding.guarantee for finding in explanation.findings]
-    pure = explanation.once.belief is not None
+    pure = explanation.findings[0].belief is not None
     parts = [
         write(24, 56, "about one person, to somebody who knows everybody else's data", size=13, class_="q"),
         *draw_frame(*left, x="belief before", y="belief after"),
@@ -71,9 +71,8 @@ def draw_explanation(explanation: Explanation) -> str:
 
 def _beliefs(guarantee: Guarantee, *, pure: bool) -> tuple[list[Position], list[Position]]:
     bounds = [belief_bounds(guarantee, prior, rarity=None if pure else _RARITY) for prior in _PRIORS]
-    low = [(prior, bound[0]) for prior, bound in zip(_PRIORS, bounds, strict=True)]
-    high = [(prior, bound[1]) for prior, bound in zip(_PRIORS, bounds, strict=True)]
-    return low, high
+    low, high = zip(*bounds, strict=True)
+    return list(zip(_PRIORS, low, strict=True)), list(zip(_PRIORS, high, strict=True))
 
 
 def _misses(guarantee: Guarantee) -> list[Position]:
@@ -91,12 +90,11 @@ def _describe(explanation: Explanation) -> str:
     """Returns the picture for those who do not see it."""
     sentences = []
     for finding in explanation.findings:
-        low, high = finding.belief or (finding.evidence[0].low, finding.evidence[0].high)
+        low, high = finding.belief or finding.evidence[_RARITY]
         condition = "" if finding.belief else ", on evidence that comes up for 1 in 20 otherwise,"
-        test = next(each for each in finding.tests if each.false_alarm == _RARITY)
         sentences.append(
             f"After {count_queries(finding.guarantee.times)} a belief of {float(explanation.prior):.3g}"
             f"{condition} becomes at least {at_least(low)} and at most {at_most(high)}; "
-            f"a test with 5 % false alarms misses at least {at_least(test.missed)}."
+            f"a test with 5 % false alarms misses at least {at_least(finding.tests[_RARITY][1])}."
         )
     return " ".join(sentences)

@@ -14,10 +14,14 @@ from markupsafe import Markup
 
 from sfumato.report.pages.svg import (
     SEQUENTIAL,
+    draw_box,
+    draw_levels,
     draw_line,
     draw_picture,
+    draw_uprights,
     element,
     round_limit,
+    scale_between,
     write,
     write_png,
 )
@@ -79,25 +83,14 @@ def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
     top, bottom, left = 8, 168, 10 + 6.4 * max(len(short(tick)) for tick in ticks)
     step = (_WIDTH - left) / len(intervals)
     wide = min(step * 0.66, 26)
-
-    def at(value: float) -> float:
-        return bottom - (min(max(value, floor), limit) - floor) / (limit - floor) * (bottom - top)
-
-    parts = []
-    for tick in ticks:
-        parts.append(draw_line(left, at(tick), _WIDTH, at(tick)))
-        parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
+    at = scale_between(floor, limit, bottom, top)
+    parts = draw_levels(ticks, at, left, _WIDTH)
     every = math.ceil(max(6.8 * len(each.label) + 6 for each in intervals) / step)
     for place, each in enumerate(intervals):
         middle = left + (place + 0.5) * step
-        ends = sorted((at(each.value), at(0)))
-        parts.append(
-            element(
-                "rect", element("title", _say(each)),
-                x=middle - wide / 2, y=ends[0], width=wide, height=max(ends[1] - ends[0], 0.8),
-                rx=1.5, class_="column pale",
-            )
-        )  # fmt: skip
+        upper, lower = sorted((at(each.value), at(0)))
+        high, said = max(lower - upper, 0.8), _say(each)
+        parts.append(draw_box(middle - wide / 2, upper, wide, high, said, rx=1.5, class_="column pale"))
         parts.append(draw_line(middle, at(each.low), middle, at(each.high), class_="whisker"))
         parts += [
             draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker")
@@ -112,29 +105,17 @@ def _draw_lines(intervals: Sequence[Interval], label: str) -> Markup:
     floor, limit = _find_ends(intervals)
     left, right, row = 4, _WIDTH - 4, 36
     bottom = 4 + row * len(intervals)
-
-    def at(value: float) -> float:
-        return left + (min(max(value, floor), limit) - floor) / (limit - floor) * (right - left)
-
-    parts = []
-    for tick in sorted({floor, 0.0, limit / 2, limit}):
-        parts.append(draw_line(at(tick), 2, at(tick), bottom))
-        anchor = "start" if at(tick) < left + 12 else "end" if at(tick) > right - 20 else "middle"
-        parts.append(write(at(tick), bottom + 15, short(tick), at=anchor, class_="q"))
+    at = scale_between(floor, limit, left, right)
+    parts = draw_uprights(sorted({floor, 0.0, limit / 2, limit}), at, left, right, bottom)
     for line, each in enumerate(intervals):
         top = 4 + row * line
         said = f"{short(each.value)}  ({short(each.low)} to {short(each.high)})"
         room = max(8, int((right - left - 6.4 * len(said)) / 6.4) - 2)
         parts.append(write(left + 4, top + 11, clip_text(each.label, room), size=12, class_="halo"))
         parts.append(write(right, top + 11, said, at="end", class_="halo q"))
-        ends = sorted((at(0), at(each.value)))
-        parts.append(
-            element(
-                "rect", element("title", _say(each)),
-                x=ends[0], y=top + 17, width=max(ends[1] - ends[0], 0.8), height=10, rx=1.5,
-                class_="column pale",
-            )
-        )  # fmt: skip
+        first, last = sorted((at(0), at(each.value)))
+        wide = max(last - first, 0.8)
+        parts.append(draw_box(first, top + 17, wide, 10, _say(each), rx=1.5, class_="column pale"))
         parts.append(draw_line(at(each.low), top + 22, at(each.high), top + 22, class_="whisker"))
         parts += [
             draw_line(at(end), top + 19, at(end), top + 25, class_="whisker") for end in (each.low, each.high)
@@ -185,10 +166,10 @@ def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
     done, more = _WIDTH * spent / whole, _WIDTH * price / whole
     parts = []
     if spent > 0:
-        parts.append(element("rect", x=0, y=0, width=max(done, 1.5), height=12, class_="spent"))
+        parts.append(draw_box(0, 0, max(done, 1.5), 12, class_="spent"))
     if price > 0:
         wide = max(more, 2.5)
-        parts.append(element("rect", x=min(done, _WIDTH - wide), y=0, width=wide, height=12, class_="price"))
+        parts.append(draw_box(min(done, _WIDTH - wide), 0, wide, 12, class_="price"))
     return element(
         "svg",
         *parts,
@@ -212,13 +193,8 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
     def across(moment: float) -> float:
         return left + 10 + (right - left - 20) * ((moment - first) / (last - first) if last > first else 0.5)
 
-    def down(amount: float) -> float:
-        return base - tall * min(amount / total, 1.0) if total > 0 else base
-
-    parts = []
-    for share in (0.0, 0.5, 1.0):
-        parts.append(draw_line(left, down(share * total), right, down(share * total)))
-        parts.append(write(left - 8, down(share * total) + 4, short(share * total), at="end", class_="q"))
+    down = scale_between(0.0, total or 1.0, base, top)
+    parts = draw_levels((0.0, total / 2, total), down, left, right)
     parts.append(
         write(left, top - 9, "epsilon of the charges, added up; the top line is all there is", class_="q")
     )

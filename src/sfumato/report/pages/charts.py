@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
@@ -14,12 +15,16 @@ from sfumato.report.pages.svg import (
     EMPTY,
     STEPS,
     Position,
+    draw_box,
     draw_frame,
     draw_image,
+    draw_levels,
     draw_line,
     draw_picture,
+    draw_uprights,
     element,
     round_limit,
+    scale_between,
     step_of,
     trace,
     write,
@@ -123,12 +128,9 @@ def _draw_bars(
         shapes.append((float(starts[turn]) + gap / 2, top, max(room - gap, 0.3), tall, value < 0))
     if titles:
         return [
-            element(
-                "rect", element("title", title), x=x, y=y, width=w, height=h,
-                class_="column n" if below else "column",
-            )
+            draw_box(x, y, w, h, title, class_="column n" if below else "column")
             for title, (x, y, w, h, below) in zip(titles, shapes, strict=True)
-        ]  # fmt: skip
+        ]
     parts = []
     for sunk, style in ((False, "column"), (True, "column n")):
         mine = [shape for *shape, below in shapes if below is sunk]
@@ -183,7 +185,7 @@ def draw_calibration(points: Sequence[Observed], label: str, *, x: str, y: str, 
 
     Axes are those of `shares`, from 0 to 100 %, or reach around all numbers.
     """
-    square = 56, 10, 272
+    square = left, top, side = 56, 10, 272
     low, high = 0.0, 1.0
     if not shares:
         ends = [end for each in points for end in (each.predicted, each.low, each.high)]
@@ -198,20 +200,15 @@ def draw_calibration(points: Sequence[Observed], label: str, *, x: str, y: str, 
     def name(tick: float) -> str:
         return percent(tick) if shares else short(low + tick * (high - low))
 
-    def at(number: float) -> float:
-        return min(max((number - low) / (high - low), 0.0), 1.0)
-
     parts = draw_frame(*square, x=x, y=y, names=name)
-    left, top, side = square
+    across, down = scale_between(low, high, left, left + side), scale_between(low, high, top + side, top)
+    show = percent if shares else short
     for each in points:
-        across = left + at(each.predicted) * side
-        down, upper, lower = (top + (1 - at(end)) * side for end in (each.value, each.high, each.low))
-        shown = [
-            (percent if shares else short)(end) for end in (each.predicted, each.value, each.low, each.high)
-        ]
-        title = element("title", f"predicted {shown[0]}: observed {shown[1]} ({shown[2]} to {shown[3]})")
-        parts.append(draw_line(across, upper, across, lower, class_="whisker"))
-        parts.append(element("circle", title, cx=across, cy=down, r=3.4, class_="dot"))
+        observed = f"observed {show(each.value)} ({show(each.low)} to {show(each.high)})"
+        title = element("title", f"predicted {show(each.predicted)}: {observed}")
+        at = across(each.predicted)
+        parts.append(draw_line(at, down(each.high), at, down(each.low), class_="whisker"))
+        parts.append(element("circle", title, cx=at, cy=down(each.value), r=3.4, class_="dot"))
     return draw_picture(_WIDTH, 324, label, *parts)
 
 
@@ -227,18 +224,11 @@ def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str]
     limit = round_limit(max(high, -low / 4))
     floor = -round_limit(-low) if -low > 0.08 * limit else 0.0
     left, right = 8, 332
-
-    def at(value: float) -> float:
-        return left + (max(value, floor) - floor) / (limit - floor) * (right - left)
-
+    at = scale_between(floor, limit, left, right)
     many = max((len(point.values) for point in points), default=1)
     row = 21 + 9 * many
     bottom = 6 + row * len(points)
-    parts = []
-    for tick in sorted({floor, 0.0, limit / 2, limit}):
-        parts.append(draw_line(at(tick), 2, at(tick), bottom))
-        anchor = "middle" if left + 12 < at(tick) < right - 20 else "start" if at(tick) < 100 else "end"
-        parts.append(write(at(tick), bottom + 15, short(tick), at=anchor, class_="q"))
+    parts = draw_uprights(sorted({floor, 0.0, limit / 2, limit}), at, left, right, bottom)
     for line, point in enumerate(points):
         top = 4 + row * line
         first = f"{short(point.values[0])} ± {short(point.halves[0])}"
@@ -271,9 +261,7 @@ def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float]
     limit = round_limit(max(float(np.abs(values).max(initial=0)), reach, 1e-9))
     lowest, highest = ends or (-limit, limit)
     step = (right - left) / max(1, values.size)
-
-    def at(value: float) -> float:
-        return bottom - (min(max(value, lowest), highest) - lowest) / (highest - lowest) * (bottom - top)
+    at = scale_between(lowest, highest, bottom, top)
 
     def walk(heights: Sequence[float]) -> list[str]:
         ends = [(left + step * place, at(each)) for place, each in enumerate(heights)]
@@ -282,9 +270,7 @@ def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float]
     high, low = walk((values + halves).tolist()), walk((values - halves).tolist())
     back = [" L".join(reversed(each.split(" L"))) for each in reversed(low)]
     parts = [element("path", d="M" + " L".join([*high, *back]) + "Z", class_="band")]
-    for tick in (lowest, (lowest + highest) / 2, highest):
-        parts.append(draw_line(left, at(tick), right, at(tick)))
-        parts.append(write(left - 5, at(tick) + 4, short(tick), at="end", class_="q"))
+    parts += draw_levels((lowest, (lowest + highest) / 2, highest), at, left, right)
     parts.append(element("path", d="M" + " L".join(walk(values.tolist())), class_="curve"))
     names = (points[0].label, points[-1].label) if points else ("", "")
     parts.append(write(left, bottom + 16, clip_text(names[0], 20), class_="q"))
@@ -300,27 +286,18 @@ def draw_spread(values: NDArray[np.float64], half: float, label: str) -> Markup:
     counts, _ = np.histogram(np.clip(values, -limit, limit), bins=edges)
     base, tall = 118, 100
     # Square roots, so that a few cells are seen beside very many.
-    share = np.sqrt(counts / max(int(counts.max(initial=1)), 1))
-
-    def at(value: float) -> float:
-        return float(8 + (value + limit) / (2 * limit) * 324)
-
-    columns = [
-        element(
-            "rect",
-            element("title", f"{short(low)} to {short(high)}: {whole(count)}"),
-            x=at(low) + 0.4,
-            y=base - height * tall,
-            width=at(high) - at(low) - 0.8,
-            height=height * tall,
-            class_="column" if abs((low + high) / 2) > half else "column n",
-        )
-        for low, high, count, height in zip(
-            edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), share.tolist(), strict=True
-        )
-        if count
-    ]
-    band = element("rect", x=at(-half), y=12, width=at(half) - at(-half), height=base - 12, class_="band")
+    heights = np.sqrt(counts / max(int(counts.max(initial=1)), 1)) * tall
+    at = scale_between(-limit, limit, 8, 332)
+    columns = []
+    for (low, high), count, height in zip(
+        pairwise(edges.tolist()), counts.tolist(), heights.tolist(), strict=True
+    ):
+        if count:
+            title = f"{short(low)} to {short(high)}: {whole(count)}"
+            style = "column" if abs((low + high) / 2) > half else "column n"
+            wide = at(high) - at(low) - 0.8
+            columns.append(draw_box(at(low) + 0.4, base - height, wide, height, title, class_=style))
+    band = draw_box(at(-half), 12, at(half) - at(-half), base - 12, class_="band")
     texts = [
         write(at(tick), base + 16, short(tick), at=where, class_="q")
         for tick, where in ((-limit, "start"), (0.0, "middle"), (limit, "end"))
@@ -334,14 +311,8 @@ def draw_ladder(rungs: Sequence[Position], level: float, label: str) -> Markup:
     left, top, wide, tall = 44, 12, 284, 150
     limit = round_limit(max(level, *(distance for _, distance in rungs)))
     step = wide / (len(rungs) - 1)
-
-    def at(distance: float) -> float:
-        return top + (1 - distance / limit) * tall
-
-    parts = []
-    for tick in (0.0, limit / 2, limit):
-        parts.append(draw_line(left, at(tick), left + wide, at(tick)))
-        parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
+    at = scale_between(0.0, limit, top + tall, top)
+    parts = draw_levels((0.0, limit / 2, limit), at, left, left + wide)
     points = [(left + place * step, at(distance)) for place, (_, distance) in enumerate(rungs)]
     parts.append(element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_="thin"))
     for (x, y), (share, distance) in zip(points, rungs, strict=True):
@@ -367,26 +338,17 @@ def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[f
     step = _WIDTH / len(labels)
     wide = step * 0.36
     parts = [
-        element("rect", x=0, y=1, width=9, height=9, class_="column n"),
+        draw_box(0, 1, 9, 9, class_="column n"),
         write(13, 9, "original table", size=10),
-        element("rect", x=96, y=1, width=9, height=9, class_="column"),
+        draw_box(96, 1, 9, 9, class_="column"),
         write(109, 9, "released table", size=10),
     ]
     for place, (name, *shares) in enumerate(zip(labels, before, after, strict=True)):
         for turn, share in enumerate(shares):
             title = f"{name}: {percent(share)} of the records {'after' if turn else 'before'}"
-            high = max(share / top * tall, 0.6)
-            parts.append(
-                element(
-                    "rect",
-                    element("title", title),
-                    x=place * step + step * 0.12 + turn * wide,
-                    y=base - high,
-                    width=wide - 1,
-                    height=high,
-                    class_="column" if turn else "column n",
-                )
-            )
+            style = "column" if turn else "column n"
+            x, high = place * step + step * 0.12 + turn * wide, max(share / top * tall, 0.6)
+            parts.append(draw_box(x, base - high, wide - 1, high, title, class_=style))
         middle, largest = place * step + step / 2, max(shares)
         if largest:
             above = base - largest / top * tall - 4
@@ -438,13 +400,10 @@ def draw_tiles(
     parts = []
     for place, (step, name, value) in enumerate(zip(steps, labels, values.tolist(), strict=True)):
         x, y = place % columns * side, place // columns * high
-        box = {"x": x, "y": y, "width": side, "height": high}
         title = f"{clip_text(name, 60)}: {short(value)}" + ("" if half is None else f" ± {short(half)}")
-        parts.append(
-            element("rect", element("title", title), **box, stroke_width=1.2, class_=f"{kind}{step}")
-        )
+        parts.append(draw_box(x, y, side, high, title, stroke_width=1.2, class_=f"{kind}{step}"))
         if half is not None and value <= half:
-            parts.append(element("rect", **box, class_="hatch"))
+            parts.append(draw_box(x, y, side, high, class_="hatch"))
         texts = [name if short_names else str(place + 1)]
         if few:
             room = max(3, int((side - 8) / (size * 0.56)))
@@ -531,10 +490,7 @@ def draw_scale(label: str, *, limit: float, middle: bool, plain: bool = False) -
     `plain` has the ends alone for their values.
     """
     kind, wide, last = ("d" if middle else "s"), 24, STEPS - 1
-    boxes = [
-        element("rect", x=12 + step * wide, y=0, width=wide, height=14, class_=f"{kind}{step}")
-        for step in range(STEPS)
-    ]
+    boxes = [draw_box(12 + step * wide, 0, wide, 14, class_=f"{kind}{step}") for step in range(STEPS)]
     texts = []
     for step in (0, last) if plain else range(0, STEPS, 2):
         share = 2 * step / last - 1 if middle else (step / last) ** 2

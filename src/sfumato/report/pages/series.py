@@ -10,7 +10,15 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.report.pages.svg import draw_file, draw_line, draw_picture, element, round_limit, write
+from sfumato.report.pages.svg import (
+    draw_file,
+    draw_line,
+    draw_picture,
+    element,
+    round_limit,
+    scale_between,
+    write,
+)
 from sfumato.report.pages.words import clip_text, short
 
 _WIDTH = 172
@@ -36,26 +44,23 @@ def draw_series(
     limit = round_limit(max(*every, 1e-9))
     floor = min(every) if min(every) < -0.02 * limit else 0.0
     step = (right - left) / max(1, values.size - 1)
-
-    def at(turn: int, value: float) -> str:
-        y = bottom - (min(max(value, floor), limit) - floor) / (limit - floor) * (bottom - top)
-        return f"{left + turn * step:.1f} {y:.1f}"
+    at = scale_between(floor, limit, bottom, top)
 
     def walk(heights: NDArray[np.float64]) -> list[str]:
-        return [at(turn, value) for turn, value in enumerate(heights.tolist())]
+        return [f"{left + turn * step:.1f} {at(value):.1f}" for turn, value in enumerate(heights.tolist())]
 
     parts = []
     if halves is not None:
         outline = [*walk(values + halves), *reversed(walk(values - halves))]
         parts.append(element("path", d="M" + "L".join(outline) + "Z", class_="band"))
-    zero = float(at(0, 0.0).split()[1])
+    zero = round(at(0.0), 1)
     parts.append(draw_line(left, zero, right, zero))
     if truth is not None:
         parts.append(element("path", d="M" + "L".join(walk(truth)), class_="level"))
     parts.append(element("path", d="M" + "L".join(walk(values)), class_="curve"))
     if values.size <= _MOST_DOTS:
-        for turn, value in enumerate(values.tolist()):
-            x, y = at(turn, value).split()
+        for turn, (value, place) in enumerate(zip(values.tolist(), walk(values), strict=True)):
+            x, y = place.split()
             noise = "" if halves is None else f" ± {short(float(halves[turn]))}"
             real = "" if truth is None else f", truth {short(float(truth[turn]))}"
             title = element("title", f"{clip_text(labels[turn], 30)}: {short(value)}{noise}{real}")
@@ -152,11 +157,14 @@ def draw_errors(
     flat = high / low < 1.5  # an axis needs some height
     low, high = (low / 2, high * 2) if flat else (low, high)
 
+    wide = scale_between(math.log(first), math.log(last), _CURVE_LEFT, _CURVE_RIGHT)
+    tall = scale_between(math.log(low), math.log(high), _CURVE_BOTTOM, _CURVE_TOP)
+
     def across(epsilon: float) -> float:
-        return _CURVE_LEFT + math.log(epsilon / first) / math.log(last / first) * (_CURVE_RIGHT - _CURVE_LEFT)
+        return wide(math.log(epsilon))
 
     def down(error: float) -> float:
-        return _CURVE_BOTTOM - math.log(error / low) / math.log(high / low) * (_CURVE_BOTTOM - _CURVE_TOP)
+        return tall(math.log(error))
 
     parts = [write(24, 58, clip_text(shown, 90), size=13, class_="q")]
     for tick in _ticks(first, last):

@@ -7,14 +7,14 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from sfumato.report.pages.words import percent, show_hidden
+from sfumato.report.pages.words import percent, short, show_hidden
 
 Position = tuple[float, float]
 
@@ -153,6 +153,52 @@ def write(
 def draw_line(x1: float, y1: float, x2: float, y2: float, *, class_: str = "axis") -> Markup:
     """Returns a straight line from (`x1`, `y1`) to (`x2`, `y2`) in the style `class_`."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def draw_box(
+    x: float, y: float, width: float, height: float, title: str | None = None, **style: object
+) -> Markup:
+    """Returns a rectangle with its upper left corner at (`x`, `y`); `title` is told of it."""
+    told = () if title is None else (element("title", title),)
+    return element("rect", *told, x=x, y=y, width=width, height=height, **style)
+
+
+def scale_between(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
+    """Returns the axis that has `low` at the place `start` and `high` at `stop`, and stops there.
+
+    >>> at = scale_between(0, 10, 100, 20)
+    >>> at(5), at(99)
+    (60.0, 20.0)
+    """
+
+    def at(value: float) -> float:
+        return float(start + (min(max(value, low), high) - low) / (high - low) * (stop - start))
+
+    return at
+
+
+def draw_levels(
+    ticks: Iterable[float], at: Callable[[float], float], left: float, right: float
+) -> list[Markup]:
+    """Returns a line from `left` to `right` for each of the `ticks` of an upright axis, with its number."""
+    parts = []
+    for tick in ticks:
+        parts.append(draw_line(left, at(tick), right, at(tick)))
+        parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
+    return parts
+
+
+def draw_uprights(
+    ticks: Iterable[float], at: Callable[[float], float], left: float, right: float, bottom: float
+) -> list[Markup]:
+    """Returns an upright line for each of the `ticks` of an axis from `left` to `right`, with its number."""
+    parts = []
+    for tick in ticks:
+        x = at(tick)
+        anchor = "start" if x <= left + 12 else "end" if x >= right - 20 else "middle"
+        parts.append(draw_line(x, 2, x, bottom))
+        parts.append(write(x, bottom + 15, short(tick), at=anchor, class_="q"))
+    return parts
 
 
 def draw_frame(
