@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.exact import NORMAL_95
-from sfumato.core.ledger.chain import ChargeEntry
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
 from sfumato.report.explain.posterior import RARITIES, Total, posterior_bounds
 from sfumato.report.fields import read_numbers
 from sfumato.report.pages import charts
 from sfumato.report.pages.svg import round_limit
-from sfumato.report.pages.words import NONE, amount, clip_text, exponent, name_columns
+from sfumato.report.pages.words import amount, clip_text, exponent, name_columns
 from sfumato.report.places import describe_places, draw_maps
 from sfumato.report.truth import describe_cells
 
@@ -135,15 +134,10 @@ def _privacy(given: ReportInput) -> Record:
         thin = [_curve(total, each, class_="thin") for each in (RARITIES[0], RARITIES[2])]
         curves = [_curve(total, rarity), *thin]
     return {
-        "by_row": facts.unit["column"] == "row",
-        "bound": facts.unit["max_records"],
-        "over_time": facts.over_time,
-        "window": facts.unit.get("window"),
         "noise": sorted({each.noise for each in facts.measured}),
         "readings": [(epsilon, _show_delta(delta)) for delta, epsilon in total.at_delta.items()],
         "mu": None if total.mu_squared is None else math.sqrt(total.mu_squared) * (1 + 1e-12),
         "epsilon": float(total.epsilon) if total.epsilon is not None else min(readings, default=0.0),
-        "drafted": [field.name for field in facts.fields if field.drafted],
         "drawing": charts.draw_curves(
             curves, "posterior belief against prior belief", x="belief before", y="belief after"
         ),
@@ -161,14 +155,7 @@ def _curve(total: Total, rarity: Fraction | None, class_: str = "curve") -> char
 
 def _ledger(given: ReportInput) -> Record:
     """Returns what the certificate says of the charge, and what the ledger says of all of them."""
-    entry = dict(given.facts.certificate.get("ledger") or {})
-    if entry:
-        entry = {
-            "sequence": entry.get("sequence"),
-            "hash": entry.get("hash"),
-            "time": _show_time(entry.get("recorded_at")),
-        }
-    budget = given.ledger
+    entry, budget = given.facts.certificate["ledger"], given.ledger
     if budget is None:
         return {"entry": entry, "budget": None}
     charges = budget.charges
@@ -177,21 +164,8 @@ def _ledger(given: ReportInput) -> Record:
         "budget": budget,
         "share": min(1.0, float(budget.spent / budget.total)) if budget.total else 0.0,
         "charges": len(charges),
-        "listed": any(each.hash == entry.get("hash") for each in charges),
-        "rows": [_describe_charge(each, entry.get("hash")) for each in charges[-_MOST_CHARGES:]],
-    }
-
-
-def _describe_charge(entry: ChargeEntry, mine: object) -> Record:
-    spent = add_costs(Spent(), entry.costs)
-    return {
-        "sequence": entry.sequence,
-        "time": _show_time(entry.recorded_at),
-        "table": entry.table,
-        "what": entry.subject,
-        "epsilon": spent.epsilon,
-        "rho": spent.rho,
-        "mine": entry.hash == mine,
+        "listed": any(each.hash == entry["hash"] for each in charges),
+        "rows": [(each, add_costs(Spent(), each.costs)) for each in charges[-_MOST_CHARGES:]],
     }
 
 
@@ -219,7 +193,7 @@ def _accuracy(given: ReportInput) -> Record:
     }
     if len(measured) > _FEW_MEASUREMENTS:
         groups = [list(members) for _, members in groupby(sorted(measured, key=_group), key=_group)]
-        record["groups"] = [_describe_group(members) for members in groups[:_MOST_MEASUREMENTS]]
+        record["groups"] = groups[:_MOST_MEASUREMENTS]
     if chosen.about in ("cells", "large cells"):
         points, names = _find_largest(facts, chosen, measured)
         record["points"] = len(points)
@@ -243,20 +217,6 @@ def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measure
 def _group(each: Measured) -> tuple[str, int, str, float]:
     """Returns what is described in one line; the exact deviation keeps different epsilons apart, too."""
     return each.epsilon or "", len(each.columns), each.about, each.deviation
-
-
-def _describe_group(members: list[Measured]) -> Record:
-    first, answers = members[0], sum(each.answers for each in members)
-    return {
-        "columns": len(first.columns),
-        "epsilon": first.epsilon,
-        "number": len(members),
-        "about": first.about,
-        "answers": answers,
-        "deviation": first.deviation,
-        "half": first.half,
-        "near_zero": sum(each.near_zero * each.answers for each in members) / max(answers, 1),
-    }
 
 
 def _find_largest(
@@ -414,15 +374,6 @@ def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
     )
 
 
-def _public(given: ReportInput) -> Record:
-    """Returns what anybody may know, and what is outside of the guarantee."""
-    facts = given.facts
-    return {
-        "drafted": [field.name for field in facts.fields if field.drafted],
-        "public": facts.recipe.get("public") is not None,
-    }
-
-
 def _usage(given: ReportInput) -> Record:
     """Advice on intervals, sums, zeros, clipping and models, as far as it concerns this release."""
     facts = given.facts
@@ -430,25 +381,20 @@ def _usage(given: ReportInput) -> Record:
     noisy = [each for each in mine if each.about != "choice" and each.answers]
     fullest = max((each for each in mine if each.is_plain), key=lambda each: each.cells, default=None)
     counts = facts.weight is not None
+    clipping = None
+    if counts and fullest is not None:
+        clipping = {
+            "below": float((fullest.values < 0).mean()),
+            "noisy": float(fullest.values.sum()),
+            "half": NORMAL_95 * fullest.deviation_of((), 1),
+        }
     return {
-        "interval": _describe_interval(noisy) if noisy else None,
-        "clipping": _describe_clipping(fullest) if counts and fullest is not None else None,
+        "best": min(noisy, key=lambda each: each.half, default=None),
+        "worst": max(noisy, key=lambda each: each.half, default=None),
+        "clipping": clipping,
         "zeros": _describe_zeros(facts, mine) if counts else None,
         "sums": None if fullest is None else _describe_sums(facts, fullest),
         "pairs": None if counts else _count_pairs(facts, mine),
-    }
-
-
-def _describe_interval(noisy: list[Measured]) -> Record:
-    best, worst = min(noisy, key=lambda each: each.half), max(noisy, key=lambda each: each.half)
-    return {"best": best, "worst": worst, "difference": best.half * math.sqrt(2)}
-
-
-def _describe_clipping(measured: Measured) -> Record:
-    return {
-        "below": float((measured.values < 0).mean()),
-        "noisy": float(measured.values.sum()),
-        "half": NORMAL_95 * measured.deviation_of((), 1),
     }
 
 
@@ -506,47 +452,19 @@ def _dictionary(given: ReportInput) -> Record:
     most, labels = (40, 3) if given.terse else (200, 12)
     fields = facts.fields[:most]
     others = [name for name in facts.table.column_names if name not in facts.described]
+    types = facts.table.schema
     return {
-        "fields": [_describe_field(field, labels) for field in fields],
-        "others": [
-            {"name": name, "type": str(facts.table.schema.field(name).type)}
-            for name in others[: most - len(fields)]
-        ],
+        "fields": fields,
+        "labels": labels,
+        "others": [(name, str(types.field(name).type)) for name in others[: most - len(fields)]],
         "unlisted": len(facts.fields) - most,
-    }
-
-
-def _describe_field(field: Field, most: int) -> Record:
-    renamed = field.released if field.released != (field.name,) else ()
-    source = field.stored if field.stored not in ((field.name,), renamed) else ()
-    ends = field.kind in ("range", "period") and field.size > 2 and field.outside != "other"
-    labels = [field.labels[0], field.labels[-1]] if ends else field.labels[:most]
-    return {
-        "name": field.name,
-        "renamed": renamed,
-        "source": [clip_text(each, 30) for each in source],
-        "kind": field.kind,
-        "size": field.size,
-        "ends": ends,
-        "labels": [clip_text(label, 80 if ends else 30) for label in labels],
-        "last": clip_text(field.labels[-1], 30) if not ends and field.size > most else None,
-        "outside": field.outside,
-        "origin": field.origin,
-        "drafted": field.drafted,
     }
 
 
 def _reproduce(given: ReportInput) -> Record:
     """Commands that verify the release, what they check, and what it was made with."""
-    certificate = given.facts.certificate
     recipe = json.dumps(given.facts.recipe, indent=2, ensure_ascii=False)
-    return {
-        "digests": sorted((certificate.get("files") or {}).items()),
-        "plan": certificate.get("plan_sha256", NONE),
-        "recipe": recipe[:_LONGEST_RECIPE],
-        "cut": len(recipe) > _LONGEST_RECIPE,
-        "versions": list((certificate.get("versions") or {}).items()),
-    }
+    return {"recipe": recipe[:_LONGEST_RECIPE], "cut": len(recipe) > _LONGEST_RECIPE}
 
 
 SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = (
@@ -557,7 +475,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = 
     ("marginals", "Errors of marginals, worst first", _marginals),
     ("places", "Place and time", describe_places),
     ("truth", "Against the truth", _truth),
-    ("public", "What is public, and what is not covered", _public),
+    ("public", "What is public, and what is not covered", lambda _: {}),
     ("usage", "How to use noisy numbers", _usage),
     ("dictionary", "Data dictionary", _dictionary),
     ("reproduce", "How to check and reproduce it", _reproduce),
@@ -583,8 +501,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _show_time(text: object) -> str:
-    """Returns an entry's time to the second, as it is recorded."""
-    return str(text).partition(".")[0].partition("+")[0].replace("T", " ") + " UTC" if text else NONE

@@ -94,6 +94,7 @@ def _environment() -> Environment:
         "clip": clip_text,
         "code": _show_code,
         "codes": _list_codes,
+        "moment": _show_moment,
         "name_cells": _name_cells,
         "sentence": _sentence,
     }
@@ -123,6 +124,11 @@ def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
     if len(given) > most:
         return Markup(", ").join([*shown, f"{len(given) - most:,} more"])
     return Markup(" and ").join([Markup(", ").join(shown[:-1]), *shown[-1:]] if len(shown) > 1 else shown)
+
+
+def _show_moment(recorded: object) -> str:
+    """Returns the time of a ledger's entry to the second, as it is recorded."""
+    return str(recorded).partition(".")[0].partition("+")[0].replace("T", " ") + " UTC"
 
 
 def _name_cells(rows: Markup, heads: Sequence[str]) -> Markup:
