@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.report.estimates import count_records, estimate_counts, expect_noise
-from sfumato.report.facts import read_facts
+from sfumato.report.facts import count_records, estimate_counts, expect_noise, read_facts
 from sfumato.report.fields import choose_axes
 
 

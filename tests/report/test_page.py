@@ -261,17 +261,19 @@ def test_what_is_no_release_is_refused(tmp_path):
         build_report(tmp_path)
 
 
-def test_unknown_fields_and_missing_ones_do_no_harm(folders, tmp_path):
+def test_unknown_fields_do_no_harm_and_missing_ones_are_refused(folders, tmp_path):
     table = pa.table({"anything": [1.5, None], "count": [3, 4]})
     folder = folders.write_release(
         tmp_path / "out", table=table, columns={"odd": {"strange": 1}}, novelty=[1, {}]
     )
-    document = json.loads((folder / "certificate.json").read_text())
-    for key in ("ledger", "public", "versions", "total", "unit", "measurements"):
-        document.pop(key)
-    (folder / "certificate.json").write_text(json.dumps(document))
     _, reader = read(folder)
     assert "not described by the schema" in reader.words
+    document = json.loads((folder / "certificate.json").read_text())
+    for key in ("ledger", "public", "versions", "total", "unit", "measurements"):
+        others = {name: value for name, value in document.items() if name != key}
+        (folder / "certificate.json").write_text(json.dumps(others))
+        with pytest.raises(VerificationFailed, match=f"does not describe the table.*{key}"):
+            read(folder)
 
 
 def test_a_long_table_stays_small(folders, tmp_path):

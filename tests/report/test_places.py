@@ -11,8 +11,7 @@ from helpers.browser import find_browser
 from helpers.pages import Reader
 from sfumato.cli.city import City, simulate_map
 from sfumato.core.errors import RecipeError
-from sfumato.report.estimates import Estimate, estimate_counts, judge_signal
-from sfumato.report.facts import read_facts
+from sfumato.report.facts import Estimate, estimate_counts, judge_signal, read_facts
 from sfumato.report.geography import read_geography
 from sfumato.report.page import build_report
 from sfumato.report.pages.svg import step_of

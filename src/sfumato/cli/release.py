@@ -110,7 +110,7 @@ def release(
 
 
 def _describe_evaluation(judged: dict[str, Any]) -> str:
-    from sfumato.report.evaluation import list_figures
+    from sfumato.report.model import list_figures
 
     figures = [
         f"{each['name']} {each['value']} ({each['low']} to {each['high']})" for each in list_figures(judged)

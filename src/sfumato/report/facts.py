@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,16 +21,20 @@ from sfumato.core.exact import NORMAL_95
 from sfumato.core.law import SHAPES, make_law
 from sfumato.core.questions.counts import NORM_GRID
 from sfumato.core.questions.series import SERIES_GRID
-from sfumato.inference.models.series import Estimate, estimate_sums, root_weights
+from sfumato.inference.models.series import Estimate as Sums
+from sfumato.inference.models.series import estimate_sums, root_weights
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.explain.posterior import Total, read_total
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
 
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
-_UNKNOWN_UNIT = {"column": "row", "max_records": 1, "neighbours": "unknown", "bounding": "unknown"}
+
 # What the ends of 95 % intervals are called in tables of counts.
 _INTERVALS = (("low", "high"), ("count_low", "count_high"), ("low_95", "high_95"))
+_GAUSSIAN = math.sqrt(2 / math.pi)  # the mean of the absolute value of a standard Gaussian
+_MOST_COLUMNS = 8
+_MOST_CELLS = 2**24  # more are not laid out to be added up
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
 
 
@@ -50,7 +55,6 @@ class Measured:
     deviation: float
     half: float
     epsilon: str | None
-    cost: Mapping[str, str | None]
     values: NDArray[np.float64]
     places: NDArray[np.int64]
     totals: tuple[int, float] | None = None
@@ -101,54 +105,42 @@ class Facts:
     fields: tuple[Field, ...]
     table: pa.Table
     measured: tuple[Measured, ...]
-    files: tuple[str, ...]
+    total: Total
 
     @property
     def recipe(self) -> dict[str, Any]:
         """The recipe as a plain record."""
-        return dict(self.certificate.get("plan", {}).get("recipe") or {})
+        return dict(self.certificate["plan"]["recipe"])
 
     @property
     def kind(self) -> str:
         """The recipe's name."""
-        return str(self.recipe.get("recipe", "unknown"))
+        return str(self.recipe["recipe"])
 
     @property
     def source(self) -> str:
         """The name of the table that was described."""
-        return str(next(iter(self.certificate.get("plan", {}).get("table") or {}), "table"))
+        return str(next(iter(self.certificate["plan"]["table"])))
 
     @property
     def unit(self) -> dict[str, Any]:
         """Whom the release protects, as a plain record."""
-        return {**_UNKNOWN_UNIT, **(self.certificate.get("unit") or {})}
+        return dict(self.certificate["unit"])
 
     @property
     def over_time(self) -> bool:
         """Whether an individual is what someone did in one period."""
-        described = (self.certificate.get("plan", {}).get("table") or {}).get(self.source) or {}
-        return isinstance(described.get("unit"), list)
-
-    @cached_property
-    def total(self) -> Total:
-        """What the release spent."""
-        return read_total(self.certificate.get("total") or {})
-
-    @property
-    def delta(self) -> str:
-        """The delta of the plan, as text."""
-        return str(self.certificate.get("plan", {}).get("delta", "0"))
+        return isinstance(self.certificate["plan"]["table"][self.source]["unit"], list)
 
     @property
     def epsilons(self) -> tuple[str, ...]:
         """The epsilons of the plan, as text."""
-        return tuple(str(each) for each in self.certificate.get("plan", {}).get("epsilons") or ())
+        return tuple(map(str, self.certificate["plan"]["epsilons"]))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the release says should be known before it is used."""
-        notes = self.certificate.get("notes")
-        return tuple(map(str, notes)) if isinstance(notes, list) else ()
+        return tuple(map(str, self.certificate.get("notes", ())))
 
     @property
     def best(self) -> str | None:
@@ -181,7 +173,7 @@ class Facts:
     @property
     def has_model(self) -> bool:
         """Whether a model was fitted to the measurements."""
-        return "model.parquet" in self.files
+        return "model.parquet" in self.certificate["files"]
 
     @property
     def has_epsilon(self) -> bool:
@@ -264,42 +256,39 @@ def read_facts(folder: Path | str) -> Facts:
     certificate = dict(opened.certificate)
     table = opened.table("table.parquet")
     with failing_closed("certificate.json does not describe the table and its measurements"):
-        if (certificate["plan"].get("recipe") or {}).get("recipe") == "hierarchy":
+        if certificate["plan"]["recipe"]["recipe"] == "hierarchy":
             # Every level counts all records; the last is the finest, and the others are its sums.
             table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
-        spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
-        fields = read_fields(spec.get("columns") or {}, certificate.get("public") or {})
-        measured = read_measured(certificate, opened.table("measurements.parquet"))
-    return Facts(
-        name=opened.name,
-        certificate=certificate,
-        fields=fields,
-        table=table,
-        measured=measured,
-        files=("certificate.json", *sorted(certificate["files"])),
-    )
+        (spec,) = certificate["plan"]["table"].values()
+        facts = Facts(
+            name=opened.name,
+            certificate=certificate,
+            fields=read_fields(spec["columns"], certificate["public"]),
+            table=table,
+            measured=read_measured(certificate, opened.table("measurements.parquet")),
+            total=read_total(certificate["total"]),
+        )
+        needed = {"ledger", "plan_sha256", "versions"} - set(certificate)
+        if needed:
+            raise KeyError(*sorted(needed))
+    return facts
 
 
 def read_measured(certificate: Mapping[str, Any], answers: pa.Table) -> tuple[Measured, ...]:
     """Returns the measurements that a certificate lists, with their noisy values."""
     parts = {name: (values, places) for name, values, places in _cut(answers)}
-    empty = np.zeros(0, np.int64)
-    unit_grid = int((certificate.get("unit") or {}).get("grid", 1))
-    measured = []
-    for record in certificate.get("measurements") or ():
-        values, places = parts.get(str(record.get("name")), (empty, empty))
-        measured.append(_read_one(record, values, places, unit_grid=unit_grid))
-    return tuple(measured)
+    empty, grid = np.zeros(0, np.int64), int(certificate["unit"]["grid"])
+    return tuple(
+        _read_one(record, *parts.get(str(record["name"]), (empty, empty)), unit_grid=grid)
+        for record in certificate["measurements"]
+    )
 
 
 def _read_one(
     record: Mapping[str, Any], values: NDArray[np.int64], places: NDArray[np.int64], *, unit_grid: int
 ) -> Measured:
-    name = str(record.get("name"))
+    name, noise = str(record["name"]), str(record["kind"])
     found = _EPSILON.search(name)
-    columns = tuple(str(each) for each in record.get("columns") or ())
-    noise = str(record.get("kind"))
-    cost = {key: record.get(key) for key in ("epsilon", "rho", "mu")}
     deviation, half, grid = math.nan, math.nan, 1
     about = _about(record)
     if about != "choice":
@@ -317,14 +306,13 @@ def _read_one(
         found_values, half = counts.values.reshape(-1), NORMAL_95 * deviation
     return Measured(
         name=name,
-        columns=columns,
+        columns=tuple(map(str, record.get("columns", ()))),
         about=about,
         cells=int(record.get("cells") or record.get("candidates") or 0),
         noise=noise,
         deviation=deviation,
         half=half,
         epsilon=found[1] if found else None,
-        cost=cost,
         values=found_values,
         places=places,
         totals=totals,
@@ -333,7 +321,7 @@ def _read_one(
 
 def _count_arrivals(
     series: Mapping[str, Any], sums: NDArray[np.float64], deviation: float, *, lags: int
-) -> Estimate:
+) -> Sums:
     """Sums the last `lags` periods, for every period of a series; the last has most noise."""
     periods, horizon = int(series["periods"]), int(series["horizon"])
     weights = np.array(root_weights(horizon, grid=SERIES_GRID)) / SERIES_GRID
@@ -390,3 +378,182 @@ def read_epsilon(text: str) -> float:
         return float(top) / float(bottom or 1)
     except (ValueError, ZeroDivisionError):
         return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Counts of every combination of some columns.
+
+    `halves` are half the widths of their 95 % intervals, where their noise is known.
+    """
+
+    values: NDArray[np.float64]
+    source: Literal["measurements", "table"]
+    halves: NDArray[np.float64] | None = None
+
+    @property
+    def half(self) -> float | None:
+        """The half of the widest interval."""
+        return None if self.halves is None or not self.halves.size else float(self.halves.max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The noise that is to be expected in a marginal: of one answer, and as a share of all records."""
+
+    columns: tuple[str, ...]
+    answers: int
+    half: float
+    share: float
+
+
+def matches(measured: Measured, epsilon: str | None) -> bool:
+    """Returns whether `measured` belongs to `epsilon`; all do if there is one only."""
+    return epsilon is None or measured.epsilon is None or measured.epsilon == epsilon
+
+
+def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
+    """Returns the counts of every combination of `fields`, at the best epsilon.
+
+    A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
+    where one holds all cells, and of the table else; where that states the interval of every cell, it is
+    the cell's. Rows are counted as they are. Levels that were made to agree are told as they were released,
+    with the noise that their sums would have without it, which is no less.
+    """
+    names = tuple(field.name for field in fields)
+    best: tuple[float, Measured] | None = None
+    if facts.weight is not None:
+        for measured in facts.measured:
+            if measured.is_plain and matches(measured, facts.best) and set(names) <= set(measured.columns):
+                cells = math.prod(measured.size_of(field) for field in fields)
+                deviation = measured.deviation_of(names, cells)
+                if best is None or deviation < best[0]:
+                    best = deviation, measured
+    if best is None:
+        return Estimate(values=facts.count(fields), source="table", halves=facts.stated_halves(fields))
+    deviation, measured = best
+    known = [field for name in measured.columns if (field := facts.field(name)) is not None]
+    sizes = [measured.size_of(field) for field in known]
+    if len(known) < len(measured.columns) or math.prod(sizes) != measured.cells:
+        return Estimate(values=facts.count(fields), source="table")
+    others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
+    counts = measured.values.reshape(sizes)
+    # Periods of a series that are still to come have no records yet.
+    counts = np.pad(counts, [(0, field.size - size) for field, size in zip(known, sizes, strict=True)])
+    summed = counts.sum(axis=others)
+    left = [name for name in measured.columns if name in names]
+    half = NORMAL_95 * deviation if others else measured.half
+    values = np.transpose(summed, [left.index(name) for name in names])
+    if facts.adds_up:
+        halves = facts.stated_halves(fields)
+        halves = np.full(values.shape, half) if halves is None else halves
+        return Estimate(values=facts.count(fields), source="table", halves=halves)
+    return Estimate(values=values, source="measurements", halves=np.full(values.shape, half))
+
+
+def expect_noise(facts: Facts) -> list[Expected]:
+    """Returns what noise is to be expected in the marginals that were measured, the noisiest first.
+
+    Of a table of counts, all combinations of up to three of its columns; of rows, what was measured.
+    `share` is half the sum of the expected noise over all answers, as a share of all records: how many
+    records noise alone would seem to move.
+    """
+    plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
+    sets: dict[tuple[str, ...], None] = {}
+    if facts.weight is not None:
+        for each in plain:
+            if len(each.columns) <= _MOST_COLUMNS:
+                for size in (1, 2, 3):
+                    sets |= dict.fromkeys(combinations(each.columns, size))
+    else:
+        sets = {each.columns: None for each in plain}
+    total = max(count_records(facts), 1.0)
+    found = [one for columns in sets if (one := _expect(facts, columns, plain, total)) is not None]
+    for each in facts.measured:
+        if each.about == "sums" and matches(each, facts.best) and each.columns not in sets and each.answers:
+            share = each.answers * each.mean_noise / (2 * total)
+            found.append(Expected(columns=each.columns, answers=each.answers, half=each.half, share=share))
+    return sorted(_least(found), key=lambda each: (-each.share, each.columns))
+
+
+def _least(found: list[Expected]) -> list[Expected]:
+    """Of several measurements of the same columns, the one with the least noise."""
+    best: dict[tuple[str, ...], Expected] = {}
+    for each in found:
+        if each.columns not in best or each.share < best[each.columns].share:
+            best[each.columns] = each
+    return list(best.values())
+
+
+def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total: float) -> Expected | None:
+    known = [field for name in columns if (field := facts.field(name)) is not None]
+    holding = [each for each in plain if set(columns) <= set(each.columns)]
+    if not holding or len(known) < len(columns):
+        return None
+    cells = math.prod(holding[0].size_of(field) for field in known)
+    if cells > _MOST_CELLS:
+        return None
+    deviation = _combine([each.deviation_of(columns, cells) for each in holding])
+    single = holding[0].mean_noise / holding[0].deviation if holding[0].deviation else _GAUSSIAN
+    alone = len(holding) == 1 and holding[0].cells == cells
+    mean = deviation * (single if alone else _GAUSSIAN)
+    half = holding[0].half if alone else NORMAL_95 * deviation
+    return Expected(columns=columns, answers=cells, half=half, share=cells * mean / (2 * total))
+
+
+def count_records(facts: Facts) -> float:
+    """Returns the number of records, estimated by the measurement whose sum has the least noise."""
+    plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
+    if facts.weight is None or not plain or facts.adds_up:
+        return facts.size
+    return float(min(plain, key=lambda each: each.deviation_of((), 1)).values.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """The noisy number of records with half its interval, and the share of answers that noise explains."""
+
+    total: float
+    half: float
+    near_zero: float
+    individuals: bool
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the whole release might as well be about nobody."""
+        return abs(self.total) <= self.half or self.total < 0
+
+
+def judge_signal(facts: Facts) -> Signal | None:
+    """Gives how far the release stands out from its noise, by the measurement whose sum has the least of it.
+
+    None if no measurement has an answer for every cell.
+    """
+    full = [
+        each
+        for each in facts.measured
+        if each.about in ("cells", "bounded", "individuals")
+        and each.answers == each.cells > 0
+        and matches(each, facts.best)
+    ]
+    if not full:
+        return None
+    best = min(full, key=lambda each: each.deviation_of((), 1))
+    half = best.half if best.cells == 1 else NORMAL_95 * best.deviation_of((), 1)
+    return Signal(
+        total=float(best.values.sum()),
+        half=half,
+        near_zero=max(full, key=lambda each: each.cells).near_zero,
+        individuals=best.about == "individuals",
+    )
+
+
+def _combine(deviations: list[float]) -> float:
+    """Returns the standard deviation of the average of measurements of the same, weighted by precision.
+
+    >>> _combine([3, 4])
+    2.4
+    """
+    if any(each == 0 for each in deviations):
+        return 0.0
+    return 1 / math.sqrt(sum(1 / each**2 for each in deviations))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -166,18 +166,8 @@ def _encode_combinations(field: Field, table: pa.Table) -> NDArray[np.int64]:
     for place, name in enumerate(field.released):
         parts = [str(key[place]) for key in field.keys]
         codes_of = {part: code for code, part in enumerate(dict.fromkeys(parts))}
-        plain = Field(
-            name=name,
-            released=(name,),
-            stored=(name,),
-            kind="values",
-            labels=tuple(codes_of),
-            keys=tuple((part,) for part in codes_of),
-            edges=(),
-            outside=field.outside,
-            origin=field.origin,
-            drafted=field.drafted,
-        )
+        keys = tuple((part,) for part in codes_of)
+        plain = replace(field, released=(name,), labels=tuple(codes_of), keys=keys)
         codes, base = encode_column(plain, table), len(codes_of) + 1
         known = known * base + np.where(codes < 0, base - 1, codes)
         numbers = numbers * base + np.array([codes_of[part] for part in parts])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.column import Column, parse_column
@@ -18,10 +19,17 @@ from sfumato.inference.models.distribution import DistributionModel, read_distri
 from sfumato.inference.models.document import FORMAT
 from sfumato.inference.models.network import read_network
 from sfumato.release.folder import failing_closed, open_folder
-from sfumato.report.evaluation import describe_evaluation
 from sfumato.report.facts import read_facts
-from sfumato.report.pages.charts import Point, draw_heat, draw_intervals, draw_shape
+from sfumato.report.pages.charts import (
+    Observed,
+    Point,
+    draw_calibration,
+    draw_heat,
+    draw_intervals,
+    draw_shape,
+)
 from sfumato.report.pages.render import render_page
+from sfumato.report.pages.words import short
 from sfumato.report.sections import describe_total
 
 Record = dict[str, Any]
@@ -32,6 +40,14 @@ Part = tuple[str, str, Record, tuple[int, str]]
 _MOST_LABELS = 30
 _MOST_DRAWN = 12
 _MOST_STEPS = 256
+_MOST_PICTURES = 6
+_FIGURES = {
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "r_squared": "R²",
+    "rmse": "root mean square error",
+}
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _KINDS = {
     "additive": "an additive model of",
@@ -267,3 +283,88 @@ _DESCRIBE = {
     "network": _describe_network,
     "quantiles": _describe_distribution,
 }
+
+
+def describe_evaluation(document: Record) -> Record | None:
+    """Returns the record of the section, of a model.json; None if nobody was held out."""
+    found = document.get("evaluation")
+    if found is None:
+        return None
+    classes = document.get("classes", ())
+    groups = found.get("groups") or {"column": None, "each": []}
+    choice = found.get("choice") or {"share": "0", "chosen": None, "candidates": []}
+    label = f"Predictions of {document['target']} and what was observed"
+    return {
+        "share": float(Fraction(found["share"])),
+        "figures": list_figures(found),
+        "drawing": _draw_calibration(found, label, shares=bool(classes)),
+        "classes": len(classes),
+        "last": classes[-1] if classes else None,
+        "column": groups["column"],
+        "groups": [
+            {
+                **_judge_group(each, shares=bool(classes)),
+                "drawing": _draw_calibration(each, f"{label}: {each['label']}", shares=bool(classes))
+                if place < _MOST_PICTURES
+                else None,
+            }
+            for place, each in enumerate(groups["each"])
+        ],
+        "compared": float(Fraction(choice["share"])),
+        "candidates": [
+            {
+                "options": json.dumps(each["options"], ensure_ascii=False),
+                "figures": list_figures(each),
+                "taken": place == choice["chosen"],
+            }
+            for place, each in enumerate(choice["candidates"])
+        ],
+        **{key: found.get(key) for key in ("records", "held_to", "note")},
+    }
+
+
+def list_figures(found: Record) -> list[Record]:
+    """Returns every figure with its interval, in words."""
+    listed = []
+    for key, name in _FIGURES.items():
+        if key in found:
+            ends = [float(found[key][end]) for end in ("value", "low_95", "high_95")]
+            value, low, high = (
+                _show_figure(each, shares=key == "accuracy", plain=key == "rmse") for each in ends
+            )
+            listed.append({"name": name, "value": value, "low": low, "high": high})
+    return listed
+
+
+def _judge_group(each: Record, *, shares: bool) -> Record:
+    """Returns a group with what was predicted and observed of it over all, if the noise lets that be said."""
+    record: Record = {"label": each["label"], "records": each.get("records"), "predicted": None}
+    record["figures"] = list_figures(each)
+    overall = each.get("overall")
+    if overall is not None:
+        ends = [overall["predicted"], *(overall["observed"][end] for end in ("value", "low_95", "high_95"))]
+        shown = [_show_figure(float(end), shares=shares, plain=True) for end in ends]
+        record |= dict(zip(("predicted", "value", "low", "high"), shown, strict=True))
+    return record
+
+
+def _show_figure(value: float, *, shares: bool, plain: bool) -> str:
+    if shares:
+        return f"{100 * value:.1f} %"
+    return short(value) if plain else f"{value:.3f}"
+
+
+def _draw_calibration(found: Record, label: str, *, shares: bool) -> Markup | None:
+    points = [
+        Observed(
+            predicted=float(each["predicted"]),
+            value=float(each["observed"]["value"]),
+            low=float(each["observed"]["low_95"]),
+            high=float(each["observed"]["high_95"]),
+        )
+        for each in found.get("calibration", ())
+    ]
+    if not points:
+        return None
+    observed = "observed share" if shares else "observed mean"
+    return draw_calibration(points, label, x="predicted", y=observed, shares=shares)

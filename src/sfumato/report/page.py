@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.errors import RecipeError
-from sfumato.report.estimates import judge_signal, matches
 from sfumato.report.explain.posterior import RARITIES, posterior_bounds
-from sfumato.report.facts import Facts, read_epsilon, read_facts
+from sfumato.report.facts import Facts, judge_signal, matches, read_epsilon, read_facts
 from sfumato.report.fields import Axes, Field, choose_axes
 from sfumato.report.geography import AreaMap, Geography, count_matches, place_areas
 from sfumato.report.pages.render import render_page

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from sfumato.report.estimates import Estimate, estimate_counts
+from sfumato.report.facts import Estimate, estimate_counts
 from sfumato.report.pages import charts
 from sfumato.report.pages.outline import Shades, define_areas, draw_map, draw_small_map
 from sfumato.report.pages.series import draw_series
@@ -103,12 +103,10 @@ def _describe_tiles(given: ReportInput, alone: Estimate, truth: NDArray[np.float
     place = given.axes.place
     assert place is not None
 
-    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
-        label = f"{name} by {place.name}"
+    def draw(counts: NDArray[np.float64], name: str, **scale: Any) -> Markup:  # noqa: ANN401 - of a map
         half = alone.half if name == "release" else None
-        return charts.draw_tiles(
-            counts, place.labels, label, limit=limit, middle=middle, plain=given.terse, half=half
-        )
+        label = f"{name} by {place.name}"
+        return charts.draw_tiles(counts, place.labels, label, plain=given.terse, half=half, **scale)
 
     key = None
     if not given.terse and place.size > _FEW_PLACES and any(len(label) > 3 for label in place.labels):
@@ -122,11 +120,10 @@ def _describe_over_time(
     values = both.values
     panels = time.size <= _MOST_PANELS and values.size <= _MOST_TILES
 
-    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> object:
-        label = f"{name} by {place.name}"
+    def draw(counts: NDArray[np.float64], name: str, **scale: Any) -> object:  # noqa: ANN401 - of a map
         if panels:
-            return charts.draw_multiples(counts, time.labels, label, limit=limit, middle=middle)
-        return charts.draw_heat(counts, f"{label} and {time.name}", limit=limit, middle=middle)
+            return charts.draw_multiples(counts, time.labels, f"{name} by {place.name}", **scale)
+        return charts.draw_heat(counts, f"{name} by {place.name} and {time.name}", **scale)
 
     return {"panels": panels, "maps": draw_maps(_set_side_by_side(values, truth), draw), "half": both.half}
 
@@ -161,9 +158,9 @@ def _describe_map(
     areas, place, time = given.area_map, given.axes.place, given.axes.time
     assert areas is not None
     assert place is not None
-    artist = _Artist(areas, place)
     (_, values, limit, _), *others = _set_side_by_side(alone.values, true_places)
-    frames = [artist.frame("all", "all", values, alone.halves, limit)]
+    drawing = _draw_areas(areas, place, ("all", values, limit, False), alone.halves)
+    frames = [{"key": "all", "name": "all", "drawing": drawing, "limit": limit}]
     record: Record = {
         "defs": define_areas(areas.outline),
         "property": areas.key,
@@ -174,95 +171,60 @@ def _describe_map(
         ],
         "frames": frames,
         "panels": [],
-        "truth": [artist.compare(each) for each in others],
+        "truth": [
+            {"name": each[0], "limit": each[2], "middle": each[3], "drawing": _draw_areas(areas, place, each)}
+            for each in others
+        ],
         "over": [],
     }
     if both is None or time is None or time.size > _MOST_PANELS:
         return record
     (_, cells, scale, _), *others = _set_side_by_side(both.values, truth)
     for turn, name in enumerate(time.labels):
+        shown = name, cells[:, turn], scale, False
         halves = None if both.halves is None else both.halves[:, turn]
-        shades = artist.shade(cells[:, turn], halves, scale)
-        drawing = draw_small_map(areas.outline, shades, artist.label(name))
-        record["panels"].append((f"t{turn}", name, drawing))
+        record["panels"].append((f"t{turn}", name, _draw_areas(areas, place, shown, halves, small=True)))
         if not given.terse:
-            frames.append(artist.frame(f"t{turn}", name, cells[:, turn], halves, scale))
+            drawing = _draw_areas(areas, place, shown, halves)
+            frames.append({"key": f"t{turn}", "name": name, "drawing": drawing, "limit": scale})
     for name, values, limit, middle in others:
-        panels = [
-            (
-                label,
-                draw_small_map(
-                    areas.outline,
-                    artist.shade(values[:, turn], None, limit, middle=middle),
-                    artist.label(f"{name.lower()}, {label}"),
-                ),
-            )
-            for turn, label in enumerate(time.labels)
-        ]
+        panels = []
+        for turn, label in enumerate(time.labels):
+            shown = f"{name.lower()}, {label}", values[:, turn], limit, middle
+            panels.append((label, _draw_areas(areas, place, shown, small=True)))
         record["over"].append({"name": name, "limit": limit, "middle": middle, "panels": panels})
     return record | {"limit": scale, "half": both.half}
 
 
-class _Artist:
-    """Draws values of a column on the areas that stand for its labels."""
-
-    def __init__(self, areas: AreaMap, place: Field) -> None:
-        self.areas, self.place = areas, place
-        self.codes = np.array(areas.codes, np.int64)
-        self.known = self.codes >= 0
-
-    def label(self, name: str) -> str:
-        """Returns what a whole map is called."""
-        return f"map of {self.place.name}: {clip_text(name, 40)}"
-
-    def shade(
-        self,
-        values: NDArray[np.float64],
-        halves: NDArray[np.float64] | None,
-        limit: float,
-        *,
-        middle: bool = False,
-    ) -> Shades:
-        """Returns the colour of every area, and whether it is within its noise."""
-        steps = np.full(self.codes.size, -1, np.int64)
-        steps[self.known] = step_of(values, limit=limit, middle=middle)[self.codes[self.known]]
-        hatched = np.zeros(self.codes.size, np.bool_)
-        if halves is not None:
-            hatched[self.known] = (values <= halves)[self.codes[self.known]]
-        return Shades(steps=steps, hatched=hatched, middle=middle)
-
-    def frame(
-        self,
-        key: str,
-        name: str,
-        values: NDArray[np.float64],
-        halves: NDArray[np.float64] | None,
-        limit: float,
-    ) -> Record:
-        """Returns a map that tells the value of every area."""
-        said = []
-        for area, code in zip(self.areas.names, self.areas.codes, strict=True):
-            shown = "not in the release"
-            if code >= 0:
-                noise = "" if halves is None else f" ± {short(float(halves[code]))}"
-                within = halves is not None and values[code] <= halves[code]
-                shown = f"{short(float(values[code]))}{noise}{', within the noise' if within else ''}"
-            said.append(f"{clip_text(area, 40)}: {shown}")
-        shades = self.shade(values, halves, limit)
-        drawing = draw_map(self.areas.outline, shades, said, self.label(name))
-        return {"key": key, "name": name, "drawing": drawing, "limit": limit}
-
-    def compare(self, given: Map) -> Record:
-        """Returns a map of the truth, or of what the release has more than it."""
-        name, values, limit, middle = given
-        show = signed if middle else short
-        said = [
-            f"{clip_text(area, 40)}: {show(float(values[code])) if code >= 0 else 'not in the release'}"
-            for area, code in zip(self.areas.names, self.areas.codes, strict=True)
-        ]
-        shades = self.shade(values, None, limit, middle=middle)
-        drawing = draw_map(self.areas.outline, shades, said, self.label(name))
-        return {"name": name, "limit": limit, "middle": middle, "drawing": drawing}
+def _draw_areas(
+    areas: AreaMap,
+    place: Field,
+    given: Map,
+    halves: NDArray[np.float64] | None = None,
+    *,
+    small: bool = False,
+) -> Markup:
+    """Draws values of a column on the areas of its labels: with what each area tells, or `small` and mute."""
+    name, values, limit, middle = given
+    codes = np.array(areas.codes, np.int64)
+    within = np.zeros(values.size, np.bool_) if halves is None else values <= halves
+    shades = Shades(
+        steps=np.where(codes >= 0, step_of(values, limit=limit, middle=middle)[codes], -1),
+        hatched=(codes >= 0) & within[codes],
+        middle=middle,
+    )
+    label = f"map of {place.name}: {clip_text(name, 40)}"
+    if small:
+        return draw_small_map(areas.outline, shades, label)
+    said = []
+    for area, code in zip(areas.names, areas.codes, strict=True):
+        shown = "not in the release"
+        if code >= 0:
+            noise = "" if halves is None else f" ± {short(float(halves[code]))}"
+            shown = (signed if middle else short)(float(values[code])) + noise
+            shown += ", within the noise" if within[code] else ""
+        said.append(f"{clip_text(area, 40)}: {shown}")
+    return draw_map(areas.outline, shades, said, label)
 
 
 def _describe_series(

@@ -10,22 +10,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.exact import NORMAL_95
-from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
 from sfumato.report.explain.posterior import RARITIES, Total, posterior_bounds
+from sfumato.report.facts import count_records, estimate_counts, expect_noise, matches
 from sfumato.report.fields import read_numbers
 from sfumato.report.pages import charts
 from sfumato.report.pages.svg import round_limit
-from sfumato.report.pages.words import amount, clip_text, exponent, name_columns
+from sfumato.report.pages.words import amount, exponent, name_columns
 from sfumato.report.places import describe_places, draw_maps
 from sfumato.report.truth import describe_cells
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
     from sfumato.report.truth import ReportInput
@@ -51,9 +48,8 @@ def describe_total(facts: Facts) -> Record:
     if total.epsilon is not None:
         epsilon = f"ε = {amount(total.epsilon)}"
         return {"epsilon": epsilon, "delta": None, "text": epsilon}
-    stated = next(iter(sorted(total.at_delta, key=lambda key: not _same(key, facts.delta))), None)
-    if stated is None:
-        return {"epsilon": "unknown", "delta": None, "text": "unknown"}
+    planned = Fraction(facts.certificate["plan"]["delta"])
+    stated = min(total.at_delta, key=lambda key: Fraction(key) != planned)
     epsilon, delta = f"ε = {amount(total.at_delta[stated])}", _show_delta(stated)
     return {"epsilon": epsilon, "delta": delta, "text": f"{epsilon} at δ = {delta}"}
 
@@ -124,10 +120,10 @@ def _describe_card(given: ReportInput, field: Field) -> Record:
 def _privacy(given: ReportInput) -> Record:
     """Returns the guarantee with its parameters, and the posterior against the prior."""
     facts, total = given.facts, given.facts.total
-    readings = [float(each) for each in total.at_delta.values() if _is_number(each)]
+    readings = [float(Fraction(each)) for each in total.at_delta.values()]
     rarity = None if total.is_pure else RARITIES[1]
     if total.is_pure:
-        parts = [each for each in facts.epsilons if len(facts.epsilons) > 1 and _is_number(each)]
+        parts = facts.epsilons if len(facts.epsilons) > 1 else ()
         alone = [Total(epsilon=Fraction(each), rho=None, mu_squared=None) for each in parts]
         curves = [_curve(total, None), *(_curve(each, None, class_="thin") for each in alone)]
     else:
@@ -360,17 +356,14 @@ def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
         return []
     truth, release = (np.asarray(found[side], np.float64) for side in ("truth", "release"))
     less = release - truth
-
-    def draw(values: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
-        return charts.draw_matrix(values, names, f"associations, {name}", limit=limit, middle=middle)
-
+    maps = [
+        ("Truth", truth, 1.0, False),
+        ("Release", release, 1.0, False),
+        ("Release less truth", less, round_limit(float(np.abs(less).max())), True),
+    ]
     return draw_maps(
-        [
-            ("Truth", truth, 1.0, False),
-            ("Release", release, 1.0, False),
-            ("Release less truth", less, round_limit(float(np.abs(less).max())), True),
-        ],
-        draw,
+        maps,
+        lambda values, name, **scale: charts.draw_matrix(values, names, f"associations, {name}", **scale),
     )
 
 
@@ -483,21 +476,5 @@ SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = 
 """The template, the heading and the facts of every section; one without facts is left out."""
 
 
-def _same(key: str, delta: str) -> bool:
-    """Returns whether `key` is the delta that the plan states."""
-    try:
-        return abs(float(key) - float(delta)) <= 1e-9 * float(delta)
-    except ValueError:
-        return False
-
-
 def _show_delta(text: str) -> str:
-    return exponent(float(text)) if _is_number(text) else clip_text(text, 20)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return exponent(float(Fraction(text)))

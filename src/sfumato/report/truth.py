@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.report.estimates import estimate_counts
-from sfumato.report.facts import Facts
+from sfumato.report.facts import Facts, estimate_counts
 from sfumato.report.fields import Axes, Field
 from sfumato.report.geography import AreaMap
 from sfumato.report.pages.series import draw_scatter

@@ -106,7 +106,13 @@ def test_without_any_total_nothing_is_promised():
 
 def test_a_total_is_read_as_the_certificate_writes_it():
     told = read_total(
-        {"epsilon": None, "rho": "1/3", "mu_squared": "nonsense", "epsilon_at_delta": {"1e-6": "2"}}
+        {
+            "epsilon": "1",
+            "rho": "1/3",
+            "mu_squared": None,
+            "failure": "0.1",
+            "epsilon_at_delta": {"1e-6": "2"},
+        }
     )
-    assert (told.epsilon, told.rho, told.mu_squared, told.is_pure) == (None, Fraction(1, 3), None, False)
-    assert told.at_delta == {"1e-6": "2"}
+    assert (told.epsilon, told.rho, told.mu_squared, told.is_pure) == (1, Fraction(1, 3), None, False)
+    assert (told.failure, told.at_delta) == (Fraction(1, 10), {"1e-6": "2"})

@@ -77,7 +77,8 @@ def read_total(record: Mapping[str, Any]) -> Total:
         epsilon=_fraction(record.get("epsilon")),
         rho=_fraction(record.get("rho")),
         mu_squared=_fraction(record.get("mu_squared")),
-        at_delta={str(key): str(value) for key, value in dict(record.get("epsilon_at_delta") or {}).items()},
+        failure=_fraction(record.get("failure")) or Fraction(0),
+        at_delta=dict(record.get("epsilon_at_delta") or {}),
     )
 
 
@@ -164,7 +165,4 @@ def _logistic(odds: float) -> float:
 
 
 def _fraction(value: object) -> Fraction | None:
-    try:
-        return None if value is None else Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        return None
+    return None if value is None else Fraction(str(value))
