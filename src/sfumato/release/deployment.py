@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.release.folder import open_folder
+from sfumato.report.pages.render import render_text
 
 OPEN = "to be stated by the curator"
 """What stands where only the curator knows."""
@@ -27,16 +28,14 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
     certificate = open_folder(folder, load=()).certificate
     plan, unit, total = certificate["plan"], certificate["unit"], certificate["total"]
     ((name, table),) = plan["table"].items()
+    sampled = any("sampled" in str(each.get("kind")) for each in certificate["measurements"])
+    product = ("curator", "contact", "intended_use", "data_subjects", "source_period")
     return {
         "product": {
             "description": f"{plan['recipe']['recipe']} of table {name}",
             "files": sorted(certificate["files"]),
             "date": certificate["ledger"].get("recorded_at", OPEN),
-            "curator": stated.get("curator", OPEN),
-            "contact": stated.get("contact", OPEN),
-            "intended_use": stated.get("intended_use", OPEN),
-            "data_subjects": stated.get("data_subjects", OPEN),
-            "source_period": stated.get("source_period", OPEN),
+            **{key: stated.get(key, OPEN) for key in product},
         },
         "privacy": {
             "flavour": "pure differential privacy"
@@ -54,7 +53,7 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
         "accounting": {
             "measurements": certificate["measurements"],
             "composition": certificate["composition"],
-            "subsampling": "none" if not _is_sampled(certificate) else "stated with each measurement",
+            "subsampling": "stated with each measurement" if sampled else "none",
             "post_processing": "everything after the measurements; `sfumato verify` derives it again",
             "ledger_entry": certificate["ledger"],
         },
@@ -77,50 +76,11 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
 def write_checklist(folder: Path | str, **stated: str) -> str:
     """The points that NIST SP 800-226 asks a reviewer to look at, answered from the certificate; Markdown."""
     entry = describe_deployment(folder, **stated)
-    privacy, data = entry["privacy"], entry["data"]
-    drafted = [name for name, each in data["public_inputs"].items() if each.get("drafted_from_data")]
-    unprotected = data["unprotected"]
-    points = (
-        ("epsilon", _tell_epsilon(privacy)),
-        ("unit of privacy", f"{privacy['unit']}; neighbours: {privacy['neighbours']}"),
-        ("bounded contribution", f"{privacy['contribution']}, enforced while counting, not assumed"),
-        ("delta, native parameters", f"rho {privacy['rho']}; epsilon at deltas: {_tell_deltas(privacy)}"),
-        ("composition", entry["accounting"]["composition"]),
-        (
-            "domains, bounds and keys",
-            f"drafted from the data, so NOT private: {', '.join(drafted)}"
-            if drafted
-            else "public, or paid for; each with its origin in the certificate",
-        ),
-        ("exact values beside the release", "; ".join(unprotected) if unprotected else "none is stated"),
-        (
-            "mechanisms and samplers",
-            f"{entry['implementation']['noise']}; {entry['implementation']['arithmetic']}",
-        ),
-        (
-            "utility and bias",
-            "the noise of each measurement is stated; measurements.parquet has values before they were cut; "
-            f"error by groups: {OPEN}",
-        ),
-        (
-            "side channels",
-            "errors do not depend on records; time and memory are bounded for each record, not constant",
-        ),
-        (
-            "access, security, threat model",
-            f"central model: whoever holds the machine holds the data; {OPEN}",
-        ),
-        ("collection of the data", OPEN),
-        ("rationale of epsilon", privacy["rationale"]),
-        (
-            "verification",
-            "`sfumato verify` derives all files from the measurements; with the ledger, also the charge",
-        ),
-    )
-    rows = "\n".join(f"| {point} | {_cell(answer)} |" for point, answer in points)
+    public = entry["data"]["public_inputs"].items()
+    drafted = [name for name, each in public if each.get("drafted_from_data")]
+    epsilon = _tell_epsilon(entry["privacy"])
     return (
-        f"# Checklist after NIST SP 800-226\n\n{entry['product']['description']}\n\n"
-        f"| point | what the certificate says |\n|---|---|\n{rows}\n"
+        render_text("report/checklist.txt", entry=entry, epsilon=epsilon, drafted=drafted, open=OPEN) + "\n"
     )
 
 
@@ -145,14 +105,6 @@ def _tell_epsilon(privacy: Mapping[str, Any]) -> str:
     return f"{told}{'' if privacy['epsilon'] else f' at delta {next(iter(readings))}'}{advice}"
 
 
-def _tell_deltas(privacy: Mapping[str, Any]) -> str:
-    return ", ".join(f"{epsilon} at {delta}" for delta, epsilon in privacy["epsilon_at_delta"].items())
-
-
-def _is_sampled(certificate: Mapping[str, Any]) -> bool:
-    return any("sampled" in str(each.get("kind")) for each in certificate["measurements"])
-
-
 def _list_unprotected(certificate: Mapping[str, Any]) -> list[str]:
     """Return what the release states that is not protected: drafted domains, and counts declared as known."""
     drafted = [
@@ -160,7 +112,3 @@ def _list_unprotected(certificate: Mapping[str, Any]) -> list[str]:
     ]
     known = certificate["plan"]["recipe"].get("known") or {}
     return [*drafted, *(f"counts of {level}, declared as known" for level in known)]
-
-
-def _cell(text: object) -> str:
-    return " ".join(str(text).replace("|", "\\|").split())

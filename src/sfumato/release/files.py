@@ -24,7 +24,6 @@ from sfumato.tables.read import table_to_parquet
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
-_PARQUET = b"PAR1"  # what every Parquet file begins with
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
 
@@ -74,8 +73,6 @@ def unpack_step(packed: bytes, asks: tuple[Ask, ...], table: Table) -> tuple[Ans
 def append_answers(kept: bytes, answers: tuple[Answer, ...]) -> bytes:
     """What is kept of a charge with one more batch of answers, which is packed by itself after its length."""
     packed = pack_measurements(answers)
-    if kept.startswith(_PARQUET):  # kept by a version that packed all answers together
-        kept = len(kept).to_bytes(8, "big") + kept
     return kept + len(packed).to_bytes(8, "big") + packed
 
 
@@ -85,8 +82,6 @@ def split_answers(kept: bytes) -> tuple[bytes, ...]:
     >>> split_answers((3).to_bytes(8, "big") + b"abc" + (1).to_bytes(8, "big") + b"d")
     (b'abc', b'd')
     """
-    if kept.startswith(_PARQUET):
-        return (kept,)
     parts, start = [], 0
     while start < len(kept):
         stop = start + 8 + int.from_bytes(kept[start : start + 8], "big")
