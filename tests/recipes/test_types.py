@@ -275,7 +275,7 @@ def test_reports_and_scores_know_booleans_and_missing_values(name):
         {each: np.minimum(codes, 1) for each in MISSING.columns} | {name: codes},
         {"insured": "boolean"},
     )
-    (field,) = read_fields({name: column_spec(MISSING.column(name))}, {})
+    (field,) = read_fields({name: column_spec(MISSING.column(name))})
     assert rows[name].null_count == 1
     assert encode_column(field, rows).tolist() == codes.tolist()
     found = code_released(rows, MISSING.column(name))

@@ -7,8 +7,8 @@ import pytest
 from sfumato.report.fields import encode_column, read_fields
 
 
-def field_of(spec, name="a", public=None):
-    (field,) = read_fields({name: {"origin": "x", "outside": "drop", **spec}}, public or {})
+def field_of(spec, name="a"):
+    (field,) = read_fields({name: {"origin": "x", "outside": "drop", **spec}})
     return field
 
 
@@ -59,10 +59,10 @@ def test_chunks_are_joined():
 
 def test_what_cannot_be_read_is_left_out():
     specs = {"a": {"values": []}, "b": {"nonsense": 1}, "c": {"outside": "drop"}, "d": {"range": [1, 2]}}
-    assert [field.name for field in read_fields(specs, {})] == ["d"]
+    assert [field.name for field in read_fields(specs)] == ["d"]
 
 
 def test_facts_of_the_certificate_are_told():
-    field = field_of({"values": ["x"]}, public={"a": {"from": "a census", "drafted_from_data": True}})
+    field = field_of({"values": ["x"], "origin": "a census", "drafted_from_data": True})
     assert (field.origin, field.drafted) == ("a census", True)
     assert np.array_equal(encode_column(field, pa.table({"a": ["x"]})), [0])

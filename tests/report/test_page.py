@@ -13,8 +13,7 @@ from helpers.cases import read_cases
 from helpers.pages import Reader
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.core.errors import RecipeError, ReleaseError, VerificationFailed
-from sfumato.report.page import build_report
-from sfumato.report.sections import SECTIONS
+from sfumato.report.page import SECTIONS, build_report
 
 LIMIT = 1_000_000
 
@@ -309,7 +308,7 @@ def test_a_release_of_the_curator(project, tmp_path, monkeypatch):
     assert "is left, after 2 charges" in words
     assert "cell-counts by region, month" in words
     assert "ε = 3" in words
-    monkeypatch.setattr("sfumato.report.sections._MOST_CHARGES", 1)
+    monkeypatch.setattr("sfumato.report.page._MOST_CHARGES", 1)
     _, reader = read(tmp_path / "out", ledger=curator.budget())
     assert "The latest 1 of 2 are listed" in reader.words
     assert "does not hold the charge" not in reader.words

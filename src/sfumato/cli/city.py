@@ -20,31 +20,11 @@ from sfumato.tables import quote_toml
 _FIRST = ("Old", "North", "South", "East", "West", "Upper", "Lower", "New", "Great", "Little")
 _SECOND = ("Harbour", "Mill", "Garden", "Bridge", "Market", "Chapel", "Orchard", "Quarry")
 _INCIDENTS = (
-    "noise complaint",
-    "theft from car",
-    "burglary",
-    "vandalism",
-    "traffic accident",
-    "lost property",
-    "assault",
-    "shoplifting",
-    "suspicious person",
-    "fire alarm",
-    "stolen bicycle",
-    "fraud",
-    "stray animal",
-    "blocked street",
-    "medical call",
-    "missing person",
-    "trespass",
-    "stolen car",
-    "robbery",
-    "drug offence",
-    "graffiti",
-    "fireworks",
-    "illegal dumping",
-    "harassment",
-)
+    "noise complaint", "theft from car", "burglary", "vandalism", "traffic accident", "lost property",
+    "assault", "shoplifting", "suspicious person", "fire alarm", "stolen bicycle", "fraud", "stray animal",
+    "blocked street", "medical call", "missing person", "trespass", "stolen car", "robbery", "drug offence",
+    "graffiti", "fireworks", "illegal dumping", "harassment",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,19 @@ def split_answers(kept: bytes) -> tuple[bytes, ...]:
     return tuple(parts)
 
 
+def split_values(answers: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Returns the noisy values and the cells of every measurement in packed `answers`, by its name."""
+    named = answers["measurement"].unify_dictionaries().combine_chunks()
+    named = named.dictionary_encode()
+    which = to_numpy(named.indices)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(named.dictionary)))[:-1]
+    values, cells = (
+        np.split(to_numpy(answers[name].combine_chunks())[order], ends) for name in ("noisy_value", "cell")
+    )
+    return dict(zip(named.dictionary.to_pylist(), zip(values, cells, strict=True), strict=False))
+
+
 class PackedAnswers:
     """The rows of packed files, taken one batch of questions after the other; at most `rows` of each."""
 

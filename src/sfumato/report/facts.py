@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -23,6 +23,7 @@ from sfumato.core.questions.counts import NORM_GRID
 from sfumato.core.questions.series import SERIES_GRID
 from sfumato.inference.models.series import Estimate as Sums
 from sfumato.inference.models.series import estimate_sums, root_weights
+from sfumato.release.files import split_values
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.explain.posterior import Total, read_total
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
@@ -263,12 +264,12 @@ def read_facts(folder: Path | str) -> Facts:
         facts = Facts(
             name=opened.name,
             certificate=certificate,
-            fields=read_fields(spec["columns"], certificate["public"]),
+            fields=read_fields(spec["columns"]),
             table=table,
             measured=read_measured(certificate, opened.table("measurements.parquet")),
             total=read_total(certificate["total"]),
         )
-        needed = {"ledger", "plan_sha256", "versions"} - set(certificate)
+        needed = {"ledger", "plan_sha256", "public", "versions"} - set(certificate)
         if needed:
             raise KeyError(*sorted(needed))
     return facts
@@ -276,7 +277,7 @@ def read_facts(folder: Path | str) -> Facts:
 
 def read_measured(certificate: Mapping[str, Any], answers: pa.Table) -> tuple[Measured, ...]:
     """Returns the measurements that a certificate lists, with their noisy values."""
-    parts = {name: (values, places) for name, values, places in _cut(answers)}
+    parts = split_values(answers)
     empty, grid = np.zeros(0, np.int64), int(certificate["unit"]["grid"])
     return tuple(
         _read_one(record, *parts.get(str(record["name"]), (empty, empty)), unit_grid=grid)
@@ -350,21 +351,6 @@ def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
     grid = unit_grid if record.get("contribution_norm") is None else NORM_GRID
     queries = record.get("queries")
     return grid * int(queries["grid"]) if isinstance(queries, dict) else grid
-
-
-def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yields the rows of every measurement, which follow each other."""
-    named = answers["measurement"].combine_chunks()
-    codes = named.dictionary_encode() if not hasattr(named, "indices") else named
-    if hasattr(codes, "chunks"):
-        codes = codes.unify_dictionaries().combine_chunks()
-    names = codes.dictionary.to_pylist()
-    which = to_numpy(codes.indices)
-    values = to_numpy(answers["noisy_value"])
-    places = to_numpy(answers["cell"])
-    starts = np.flatnonzero(np.append(True, which[1:] != which[:-1])) if which.size else np.zeros(0, int)
-    for start, stop in zip(starts, [*starts[1:], which.size], strict=False):
-        yield str(names[which[start]]), values[start:stop], places[start:stop]
 
 
 def read_epsilon(text: str) -> float:

@@ -59,7 +59,6 @@ class Field:
     outside: str
     origin: str
     drafted: bool
-    bounds: tuple[str, ...] = ()
     missing: int = -1
 
     @property
@@ -73,7 +72,7 @@ class Field:
         return self.kind in ("bins", "range", "period")
 
 
-def read_fields(columns: Mapping[str, Any], public: Mapping[str, Any]) -> tuple[Field, ...]:
+def read_fields(columns: Mapping[str, Any]) -> tuple[Field, ...]:
     """Returns the described columns that have a domain; one that cannot be read is left out."""
     fields = []
     for name, spec in columns.items():
@@ -81,15 +80,12 @@ def read_fields(columns: Mapping[str, Any], public: Mapping[str, Any]) -> tuple[
             column = parse_column(name, spec)
         except SfumatoError:
             continue
-        if column.domain is None or column.size > _MOST_LABELS:
-            continue
-        stated = public.get(name) or {}
-        drafted = bool(stated.get("drafted_from_data", column.drafted))
-        fields.append(_read_field(column, drafted=drafted, origin=str(stated.get("from", column.origin))))
+        if column.domain is not None and column.size <= _MOST_LABELS:
+            fields.append(_read_field(column))
     return tuple(fields)
 
 
-def _read_field(column: Column, *, drafted: bool, origin: str) -> Field:
+def _read_field(column: Column) -> Field:
     domain = column.domain
     assert domain is not None
     released: tuple[str, ...] = (column.name,)
@@ -108,9 +104,8 @@ def _read_field(column: Column, *, drafted: bool, origin: str) -> Field:
         keys=keys,
         edges=tuple(float(edge) for edge in domain.edges) if isinstance(domain, Bins) else (),
         outside=column.outside,
-        origin=origin,
-        drafted=drafted,
-        bounds=tuple(str(bound) for bound in column.bounds or ()),
+        origin=column.origin,
+        drafted=column.drafted,
         missing=domain.size if column.nullable else -1,
     )
 

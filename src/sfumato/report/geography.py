@@ -67,18 +67,14 @@ class AreaMap:
     def describe(self) -> list[str]:
         """Returns what people should know before they read the map."""
         said = list(self.notes)
-        for what, found in (
-            ("has no area on the map", self.unplaced),
-            ("of the map is no label", self.spare),
+        for one, many, found in (
+            ("has no area on the map", "have no area on the map", self.unplaced),
+            ("of the map is no label", "of the map are no labels", self.spare),
         ):
+            hints = ("" if near is None else f" (nearest: {clip_text(near, 40)!r})" for _, near in found)
+            shown = [f"{clip_text(name, 40)!r}{hint}" for (name, _), hint in zip(found, hints, strict=True)]
             if found:
-                shown = [f"{clip_text(name, 40)!r}{_hint(near)}" for name, near in found]
-                many = (
-                    what
-                    if len(found) == 1
-                    else what.replace("has", "have").replace("is no label", "are no labels")
-                )
-                said.append(f"{list_names(shown)} {many}")
+                said.append(f"{list_names(shown)} {one if len(found) == 1 else many}")
         return said
 
 
@@ -268,29 +264,31 @@ def place_areas(
 
 def count_matches(geography: Geography, labels: Sequence[str]) -> int:
     """Returns how many of `labels` some property of the areas holds, by the one that holds most."""
-    known = set(map(_fold, labels))
-    found: dict[str, set[str]] = {}
-    for area in geography.areas:
-        for key, value in area.properties.items():
-            if _fold(value) in known:
-                found.setdefault(key, set()).add(_fold(value))
-    return max((len(each) for each in found.values()), default=0)
+    return max((len(set(names)) for names in _find_labels(geography, labels).values()), default=0)
 
 
 def _choose_key(geography: Geography, labels: Sequence[str]) -> str:
     """Returns the property that has most labels for values; the first of the best."""
-    known = set(map(_fold, labels))
-    found: Counter[str] = Counter()
-    for area in geography.areas:
-        found.update(key for key, value in area.properties.items() if _fold(value) in known)
+    found = _find_labels(geography, labels)
     if found:
-        return found.most_common(1)[0][0]
+        return max(found, key=lambda key: len(found[key]))
     listed = list_names(sorted({key for area in geography.areas for key in area.properties})) or "none"
     raise RecipeError(
         f"no property of the areas of {geography.name!r} (there are: {listed}) holds labels of the "
         f"release, such as {list_names(labels[:3])}; is it a map of the same places? "
         "--place chooses another column"
     )
+
+
+def _find_labels(geography: Geography, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the values of each property of the areas that are among `labels`, folded."""
+    known = set(map(_fold, labels))
+    found: dict[str, list[str]] = {}
+    for area in geography.areas:
+        for key, value in area.properties.items():
+            if _fold(value) in known:
+                found.setdefault(key, []).append(_fold(value))
+    return found
 
 
 def _fold(name: str) -> str:
@@ -315,7 +313,3 @@ def _pair_up(names: Sequence[str], others: Sequence[str]) -> tuple[tuple[str, st
             near = folded[found[0]] if found else None
         pairs.append((name, near))
     return tuple(pairs)
-
-
-def _hint(near: str | None) -> str:
-    return "" if near is None else f" (nearest: {clip_text(near, 40)!r})"

@@ -20,6 +20,7 @@ from sfumato.inference.models.document import FORMAT
 from sfumato.inference.models.network import read_network
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.facts import read_facts
+from sfumato.report.page import describe_total
 from sfumato.report.pages.charts import (
     Observed,
     Point,
@@ -30,7 +31,6 @@ from sfumato.report.pages.charts import (
 )
 from sfumato.report.pages.render import render_page
 from sfumato.report.pages.words import short
-from sfumato.report.sections import describe_total
 
 Record = dict[str, Any]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import VerificationFailed
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.measurement import Request, request_grid
@@ -21,6 +20,7 @@ from sfumato.inference.evidence import Evidence, NoisyCounts
 from sfumato.recipes.base import MOST_ANSWERS
 from sfumato.recipes.shared.compression import Compression, take_contrasts
 from sfumato.recipes.shared.rules import find_zeros
+from sfumato.release.files import split_values
 from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
@@ -204,12 +204,7 @@ class Measured:
     def _values(self) -> dict[str, _Numbers]:
         """Return the noisy values of every measurement, in units of its grid."""
         try:
-            rows = read_parquet(self._packed, columns=["measurement", "noisy_value"], rows=MOST_ANSWERS)
-            names = rows["measurement"].combine_chunks().dictionary_encode()
-            which = to_numpy(names.indices)
-            values = to_numpy(rows["noisy_value"].combine_chunks()).astype(np.float64)
+            parts = split_values(read_parquet(self._packed, rows=MOST_ANSWERS))
         except (pa.ArrowException, LookupError, ValueError, OSError) as error:
             raise VerificationFailed(f"{MEASUREMENTS} cannot be read ({type(error).__name__})") from None
-        order = np.argsort(which, kind="stable")
-        parts = np.split(values[order], np.cumsum(np.bincount(which, minlength=len(names.dictionary)))[:-1])
-        return dict(zip(names.dictionary.to_pylist(), parts, strict=True))
+        return {name: values.astype(np.float64) for name, (values, _) in parts.items()}
