@@ -15,7 +15,7 @@ def pages(folders, tmp_path):
     """A public report with long hostile names, and an internal one, as files."""
     labels = [folders.HOSTILE, "x" * 70, *(f"a place with a long name, number {n}" for n in range(45))]
     folder = folders.write_counts(tmp_path / "out", labels=labels, months=12)
-    maps = {"truth": np.full((len(labels), 12), 40).tolist()}
+    maps = {("place", "month"): np.full((len(labels), 12), 40)}
     public, internal = tmp_path / "public.html", tmp_path / "internal.html"
     public.write_bytes(build_report(folder))
     internal.write_bytes(build_report(folder, comparison=folders.compare(), maps=maps))

@@ -195,7 +195,7 @@ def test_without_the_truth_nothing_is_marked_and_no_section_compares(counts):
 
 
 def test_with_the_truth_everything_is_marked(counts, folders):
-    page, reader = read(counts, comparison=folders.compare(), maps={"truth": np.ones((12, 4)).tolist()})
+    page, reader = read(counts, comparison=folders.compare(), maps={("place", "month"): np.ones((12, 4))})
     sections = page.split("<section")[1:]
     assert len(sections) == len(SECTIONS)
     assert all("INTERNAL" in section.split("</h2>")[0] for section in sections)
@@ -220,7 +220,7 @@ def test_with_the_truth_everything_is_marked(counts, folders):
 
 
 def test_a_map_alone_makes_a_report_internal(counts):
-    page, _ = read(counts, maps={"truth": np.ones((12, 4)).tolist()})
+    page, _ = read(counts, maps={("place", "month"): np.ones((12, 4))})
     assert page.count("INTERNAL") > len(SECTIONS)
 
 
@@ -295,7 +295,9 @@ def test_a_long_table_stays_small(folders, tmp_path):
     }
     folder = folders.write_release(tmp_path / "out", table=table, columns=columns)
     truth = generator.integers(0, 5000, (places, months)).tolist()
-    page = build_report(folder, comparison=folders.compare(("place", "month", "kind")), maps={"truth": truth})
+    page = build_report(
+        folder, comparison=folders.compare(("place", "month", "kind")), maps={("place", "month"): truth}
+    )
     assert len(page) < LIMIT
 
 

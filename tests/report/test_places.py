@@ -194,7 +194,7 @@ def test_kinds_have_series_of_their_own(folders, tmp_path):
     page = build_report(folder).decode()
     for heading in ("By place", "By kind", "By place and kind"):
         assert f"<h3>{heading}</h3>" in page
-    truth = {"cells": {"columns": ["place", "month", "kind"], "truth": values.tolist()}}
+    truth = {("place", "month", "kind"): values.reshape(3, months, 2)}
     compared = build_report(folder, maps=truth).decode()
     assert "the gold line is the truth" in compared
     assert "INTERNAL" in compared
@@ -273,12 +273,9 @@ def test_the_truth_is_drawn_beside_and_the_worst_come_first(folders, tmp_path):
     folder = write_cells(folders, tmp_path / "out", values)
     true = values.copy()
     true[1, 0] = 400
-    maps = {
-        "truth": true.tolist(),
-        "columns": {"place": true.sum(axis=1).tolist(), "month": true.sum(axis=0).tolist(), "unknown": [1]},
-        "cells": {"columns": ["place", "month"], "truth": true.ravel().tolist()},
-    }
-    page = build_report(folder, maps=maps, geography=write_map(tmp_path, ["place 0", "place 1"])).decode()
+    page = build_report(
+        folder, maps={("place", "month"): true}, geography=write_map(tmp_path, ["place 0", "place 1"])
+    ).decode()
     assert page.count("INTERNAL") > 10
     assert "<b>Gold lines are the truth.</b>" in page
     cells = page.split("Cell by cell")[1]
@@ -289,9 +286,9 @@ def test_the_truth_is_drawn_beside_and_the_worst_come_first(folders, tmp_path):
     assert farthest.index("place 1") < farthest.index("place 0")
     assert "Release less truth" in page
     with pytest.raises(RecipeError, match="has the shape"):
-        build_report(folder, maps={"columns": {"place": [1]}})
+        build_report(folder, maps={("place",): [1]})
     with pytest.raises(RecipeError, match="has the shape"):
-        build_report(folder, maps={"cells": {"columns": ["place", "month"], "truth": [1]}})
+        build_report(folder, maps={("place", "unknown"): [[1], [2]]})
 
 
 @pytest.mark.skipif(find_browser() is None, reason="no browser is installed")

@@ -23,7 +23,9 @@ from sfumato.cli.output import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from sfumato.audit.layers import Effort
     from sfumato.core.facts.table import Table
@@ -291,20 +293,19 @@ def _beside(folder: Path, suffix: str) -> Path:
 
 def _compare(
     facts: Facts, axes: Axes, truth: Path, stage: Callable[[str], None]
-) -> tuple[Any, dict[str, Any] | None]:
+) -> tuple[Any, dict[tuple[str, ...], NDArray[np.float64]]]:
     """Compares with the truth, once per epsilon, and returns exact counts of the truth, too."""
     from sfumato.core.facts.table import parse_table
 
     (name, spec), *_ = facts.certificate["plan"]["table"].items()
     table = parse_table(name, spec)
     if not facts.has_epsilon or facts.best is None:
-        record, maps = _compare_one(facts, axes, truth, table, facts.table, stage)
-        return record, maps
+        return _compare_one(facts, axes, truth, table, facts.table, stage)
     import pyarrow.compute as pc
 
     from sfumato.report.facts import read_epsilon
 
-    comparisons, maps = [], None
+    comparisons, maps = [], {}
     for epsilon in sorted(facts.epsilons, key=read_epsilon):
         mine = facts.table.filter(pc.equal(facts.table["epsilon"], read_epsilon(epsilon)))
         record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), stage)
@@ -314,7 +315,7 @@ def _compare(
 
 def _compare_one(
     facts: Facts, axes: Axes, truth: Path, table: Table, released: pa.Table, stage: Callable[[str], None]
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
+) -> tuple[Any, dict[tuple[str, ...], NDArray[np.float64]]]:
     import numpy as np
 
     from sfumato.metrics import MetricError, compare_pair, encode_pair
@@ -326,25 +327,20 @@ def _compare_one(
         pair = encode_pair(truth, released, table=table, weight=facts.weight)
     record = compare_pair(pair, progress=stage).to_record()
 
-    def count(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - nested lists, as deep as there are fields
+    def count(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - as many axes as fields
         cells = np.zeros(pair.truth.rows, np.int64)
         for field in fields:
             cells = cells * field.size + pair.truth.codes[field.name]
         shape = tuple(field.size for field in fields)
         counted = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
-        return counted.reshape(shape).tolist()
+        return counted.reshape(shape)
 
-    known = {field.name for field in facts.shown} & set(pair.columns)
-    maps: dict[str, Any] = {
-        "columns": {field.name: count([field]) for field in facts.shown if field.name in known}
+    drawn = tuple(field for field in (axes.place, axes.time) if field is not None)
+    wanted = [*((field,) for field in facts.shown), drawn, choose_cells(facts, axes)]
+    named = {tuple(field.name for field in fields): fields for fields in wanted if fields}
+    return record, {
+        names: count(fields) for names, fields in named.items() if set(names) <= set(pair.columns)
     }
-    drawn = [field for field in (axes.place, axes.time) if field is not None]
-    if axes.place is not None and all(field.name in known for field in drawn):
-        maps["truth"] = count(drawn)
-    cells = choose_cells(facts, axes)
-    if cells and all(field.name in known for field in cells):
-        maps["cells"] = {"columns": [field.name for field in cells], "truth": np.ravel(count(cells)).tolist()}
-    return record, maps
 
 
 TableKind = Literal["arrow", "rows", "pandas", "polars", "path"]

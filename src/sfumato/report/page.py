@@ -49,7 +49,7 @@ def build_report(
     *,
     ledger: BudgetReport | None = None,
     comparison: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    maps: Mapping[str, Any] | None = None,
+    maps: Mapping[tuple[str, ...], Any] | None = None,
     place: str | None = None,
     time: str | None = None,
     geography: Geography | None = None,
@@ -58,7 +58,7 @@ def build_report(
     """Returns the report on the release in `folder`: one HTML file, the same bytes for the same input.
 
     `ledger` adds all charges and what is left. `comparison` (one record, or a list of
-    {"epsilon": ..., "comparison": ...}) and `maps` (exact counts as `read_true_counts` takes them) come
+    {"epsilon": ..., "comparison": ...}) and `maps` (exact counts by the names of columns) come
     from the truth; with either, every part of the report is marked internal. `place` and `time` name
     columns. Places are drawn on the areas of `geography`, whose property `key` has their names.
 
@@ -72,7 +72,7 @@ def build_report(
         axes=axes,
         ledger=ledger,
         comparisons=_read_comparisons(comparison),
-        true=read_true_counts(maps, facts, axes),
+        true=read_true_counts(maps, facts),
         area_map=None if geography is None else place_on_map(geography, axes, key=key),
     )
     page = _build_page(given)
@@ -202,7 +202,7 @@ def _released(given: ReportInput) -> Record:
     return {
         "cards": [_describe_card(given, field) for field in shown],
         "below": any((estimate_counts(facts, (field,)).values < 0).any() for field in shown),
-        "compared": bool(given.true.columns),
+        "compared": bool(given.true.tables),
         "undrawn": len(facts.shown) - len(shown),
         "plain": any(each.is_plain for each in facts.measured) and not facts.adds_up,
         "columns": [name for name in columns if name in facts.described],
@@ -217,7 +217,7 @@ def _released(given: ReportInput) -> Record:
 
 def _describe_card(given: ReportInput, field: Field) -> Record:
     found = estimate_counts(given.facts, (field,))
-    values, truth = found.values, given.true.columns.get(field.name)
+    values, truth = found.values, given.true.count((field,))
     card: Record = {
         "name": field.name,
         "size": field.size,
@@ -423,7 +423,7 @@ def _marginals(given: ReportInput) -> Record:
 
 def _truth(given: ReportInput) -> Record | None:
     """Returns what only the truth can tell, in full for the largest epsilon; None without the truth."""
-    cells = describe_cells(given.facts, given.true)
+    cells = describe_cells(given.facts, given.axes, given.true)
     if not given.comparisons:
         return None if cells is None else {"cells": cells, "alone": True}
     best = given.comparisons[-1]

@@ -28,20 +28,19 @@ _MOST_WORST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrueCounts:
-    """The exact counts by place and time, of single columns, and of the cells of the release."""
+    """Exact counts of the combinations of some columns, by the names of these."""
 
-    map: NDArray[np.float64] | None = None
-    columns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    cells: tuple[tuple[Field, ...], NDArray[np.float64]] | None = None
+    tables: Mapping[tuple[str, ...], NDArray[np.float64]] = field(default_factory=dict)
 
     def count(self, fields: Sequence[Field]) -> NDArray[np.float64] | None:
-        """Returns the exact counts of every combination of `fields`, if the cells tell them."""
-        if self.cells is None or not set(fields) <= set(self.cells[0]):
+        """Returns the exact counts of every combination of `fields`, if some table tells them."""
+        names = [each.name for each in fields]
+        known = min((each for each in self.tables if set(names) <= set(each)), key=len, default=None)
+        if known is None:
             return None
-        known, counts = self.cells
-        others = tuple(axis for axis, each in enumerate(known) if each not in fields)
-        left = [each for each in known if each in fields]
-        return np.transpose(counts.sum(axis=others), [left.index(each) for each in fields])
+        others = tuple(axis for axis, name in enumerate(known) if name not in names)
+        left = [name for name in known if name in names]
+        return np.transpose(self.tables[known].sum(axis=others), [left.index(name) for name in names])
 
 
 NO_TRUTH = TrueCounts()
@@ -57,52 +56,26 @@ def choose_cells(facts: Facts, axes: Axes) -> tuple[Field, ...]:
     return drawn if math.prod(each.size for each in drawn) <= _MOST_CELLS else drawn[:1]
 
 
-def read_true_counts(given: Mapping[str, Any] | None, facts: Facts, axes: Axes) -> TrueCounts:
-    """Returns the counts of a plain record, laid out as the release is.
-
-    `truth` is by place and time (places alone without a time), `columns` has a list for each of some columns,
-    `cells` names columns and has a flat list of their combinations. Each may be missing.
-    """
-    if given is None:
-        return TrueCounts()
-    placed = None
-    if given.get("truth") is not None:
-        if axes.place is None:
-            raise RecipeError("a map of the truth needs a column of places")
-        drawn = [axes.place] if axes.time is None else [axes.place, axes.time]
-        placed = _lay_out(given["truth"], drawn, "map of the truth")
-    columns = {}
-    for name, counts in (given.get("columns") or {}).items():
-        found = facts.field(name)
-        if found is not None:
-            columns[name] = _lay_out(counts, [found], f"true column {name!r}")
-    cells = None
-    if given.get("cells") is not None:
-        fields = [facts.field(name) for name in given["cells"]["columns"]]
-        known = tuple(each for each in fields if each is not None)
-        if len(known) == len(fields):
-            flat = np.asarray(given["cells"]["truth"], np.float64)
-            shape = tuple(each.size for each in known)
-            cells = (
-                known,
-                _lay_out(flat.reshape(shape) if flat.size == math.prod(shape) else flat, known, "true cells"),
+def read_true_counts(given: Mapping[tuple[str, ...], Any] | None, facts: Facts) -> TrueCounts:
+    """Returns counts by the names of columns, each laid out as the release is."""
+    tables = {}
+    for names, counts in (given or {}).items():
+        shape = tuple(each.size for name in names if (each := facts.field(name)) is not None)
+        tables[names] = np.asarray(counts, np.float64)
+        if tables[names].shape != shape:
+            raise RecipeError(
+                f"the table of true counts by {', '.join(names)} has the shape {tables[names].shape}, and the "
+                f"release {shape}"
             )
-    return TrueCounts(map=placed, columns=columns, cells=cells)
+    return TrueCounts(tables=tables)
 
 
-def _lay_out(given: object, fields: Sequence[Field], name: str) -> NDArray[np.float64]:
-    counts = np.asarray(given, np.float64)
-    shape = tuple(each.size for each in fields)
-    if counts.shape != shape:
-        raise RecipeError(f"the {name} has the shape {counts.shape}, and the release {shape}")
-    return counts
-
-
-def describe_cells(facts: Facts, truth: TrueCounts) -> Record | None:
+def describe_cells(facts: Facts, axes: Axes, truth: TrueCounts) -> Record | None:
     """Released against true counts, cell by cell, and the cells that are farthest off."""
-    if truth.cells is None:
+    fields = choose_cells(facts, axes)
+    true = truth.count(fields) if fields else None
+    if true is None:
         return None
-    fields, true = truth.cells
     released, half = facts.count(fields), estimate_counts(facts, fields).half
     off = released - true
     worst = np.argsort(-np.abs(off).ravel(), kind="stable")[:_MOST_WORST]
@@ -156,11 +129,11 @@ class ReportInput:
 
     @property
     def true_map(self) -> NDArray[np.float64] | None:
-        """The exact counts by place and time, if they were given."""
-        return self.true.map
+        """The exact counts by place and time, as far as there are such columns, if they were given."""
+        drawn = [each for each in (self.axes.place, self.axes.time) if each is not None]
+        return self.true.count(drawn) if len(set(drawn)) == len(drawn) else None
 
     @property
     def internal(self) -> bool:
         """Whether anything here comes from the truth."""
-        true = self.true
-        return bool(self.comparisons or true.columns) or true.map is not None or true.cells is not None
+        return bool(self.comparisons or self.true.tables)
