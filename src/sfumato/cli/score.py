@@ -305,7 +305,8 @@ def _compare(
 
     from sfumato.report.facts import read_epsilon
 
-    comparisons, maps = [], {}
+    comparisons = []
+    maps: dict[tuple[str, ...], NDArray[np.float64]] = {}
     for epsilon in sorted(facts.epsilons, key=read_epsilon):
         mine = facts.table.filter(pc.equal(facts.table["epsilon"], read_epsilon(epsilon)))
         record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), stage)

@@ -199,14 +199,8 @@ def pack_json(document: Mapping[str, Any]) -> bytes:
 def _format_delta(delta: Fraction) -> str:
     """Return `delta` in the exponent form, exactly."""
     with localcontext(prec=400):
-        decimal = Decimal(delta.numerator) / Decimal(delta.denominator)
-    if Fraction(decimal) != delta:
-        return format_exact(delta)
-    sign, digits, exponent = decimal.normalize().as_tuple()
-    del sign
-    mantissa = "".join(str(digit) for digit in digits)
-    power = int(exponent) + len(digits) - 1
-    return f"{mantissa[0]}{'.' if len(mantissa) > 1 else ''}{mantissa[1:]}e{power}"
+        decimal = (Decimal(delta.numerator) / Decimal(delta.denominator)).normalize()
+    return f"{decimal:e}" if Fraction(decimal) == delta else format_exact(delta)
 
 
 def _text(value: object) -> object:

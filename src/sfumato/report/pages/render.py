@@ -11,29 +11,20 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from sfumato.core.exact import format_exact
+from sfumato.report.pages import words
 from sfumato.report.pages.charts import draw_scale
 from sfumato.report.pages.svg import STEPS, as_markup, colour_rules, element
-from sfumato.report.pages.words import (
-    amount,
-    at_least,
-    at_most,
-    clip_text,
-    exponent,
-    name_columns,
-    percent,
-    plural,
-    rest,
-    short,
-    signed,
-    spread,
-    whole,
-)
+from sfumato.report.pages.words import clip_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 INTERNAL = "INTERNAL"
 """What marks every part of a page that must not be published."""
+_WORDS = (
+    "amount", "at_least", "at_most", "exponent", "name_columns", "percent", "plural", "rest", "short", "signed",
+    "spread", "whole",
+)  # fmt: skip
 _FRAME = "width:100%;height:48em;border:1px solid rgba(138,150,147,.4)"
 
 
@@ -76,24 +67,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (
-        amount,
-        at_least,
-        at_most,
-        exponent,
-        name_columns,
-        percent,
-        plural,
-        rest,
-        short,
-        signed,
-        spread,
-    )
-    environment.filters |= {each.__name__: each for each in (*filters, whole)} | {"exact": format_exact}
+    environment.filters |= {name: getattr(words, name) for name in _WORDS}
     environment.filters |= {
         "clip": clip_text,
         "code": _show_code,
         "codes": _list_codes,
+        "exact": format_exact,
         "moment": _show_moment,
         "name_cells": _name_cells,
         "sentence": _sentence,
