@@ -64,8 +64,8 @@ def read_true_counts(given: Mapping[tuple[str, ...], Any] | None, facts: Facts) 
         tables[names] = np.asarray(counts, np.float64)
         if tables[names].shape != shape:
             raise RecipeError(
-                f"the table of true counts by {', '.join(names)} has the shape {tables[names].shape}, and the "
-                f"release {shape}"
+                f"the table of true counts by {', '.join(names)} has the shape {tables[names].shape}, and "
+                f"the release {shape}"
             )
     return TrueCounts(tables=tables)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 INTERNAL = "INTERNAL"
 """What marks every part of a page that must not be published."""
 _WORDS = (
-    "amount", "at_least", "at_most", "exponent", "name_columns", "percent", "plural", "rest", "short", "signed",
-    "spread", "whole",
+    "amount", "at_least", "at_most", "exponent", "name_columns", "percent", "plural", "rest", "short",
+    "signed", "spread", "whole",
 )  # fmt: skip
 _FRAME = "width:100%;height:48em;border:1px solid rgba(138,150,147,.4)"
 
