@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from sfumato.core.exact import format_exact
-from sfumato.report.pages import words
 from sfumato.report.pages.charts import draw_scale
 from sfumato.report.pages.svg import STEPS, as_markup, colour_rules, element
-from sfumato.report.pages.words import clip_text
+from sfumato.report.pages.words import FILTERS, clip_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 INTERNAL = "INTERNAL"
 """What marks every part of a page that must not be published."""
-_WORDS = (
-    "amount", "at_least", "at_most", "exponent", "name_columns", "percent", "plural", "rest", "short",
-    "signed", "spread", "whole",
-)  # fmt: skip
 _FRAME = "width:100%;height:48em;border:1px solid rgba(138,150,147,.4)"
 
 
@@ -67,7 +62,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in _WORDS}
+    environment.filters |= {each.__name__: each for each in FILTERS}
     environment.filters |= {
         "clip": clip_text,
         "code": _show_code,

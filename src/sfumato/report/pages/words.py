@@ -213,3 +213,9 @@ def plural(number: float, word: str) -> str:
     ('1 row', '2,000 rows')
     """
     return f"{round(number):,} {word if round(number) == 1 else word + 's'}"
+
+
+FILTERS = (
+    amount, at_least, at_most, exponent, name_columns, percent, plural, rest, short, signed, spread, whole,
+)  # fmt: skip
+"""What templates write numbers and names with."""
