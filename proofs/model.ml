@@ -9,6 +9,17 @@ type nat =
 | O
 | S of nat
 
+(** val option_map : ('a1 -> 'a2) -> 'a1 option -> 'a2 option **)
+
+let option_map f = function
+| Some a -> Some (f a)
+| None -> None
+
+(** val fst : ('a1 * 'a2) -> 'a1 **)
+
+let fst = function
+| (x, _) -> x
+
 (** val snd : ('a1 * 'a2) -> 'a2 **)
 
 let snd = function
@@ -57,6 +68,20 @@ type z =
 | Z0
 | Zpos of positive
 | Zneg of positive
+
+module Nat =
+ struct
+  (** val eqb : nat -> nat -> bool **)
+
+  let rec eqb n m =
+    match n with
+    | O -> (match m with
+            | O -> true
+            | S _ -> false)
+    | S n' -> (match m with
+               | O -> false
+               | S m' -> eqb n' m')
+ end
 
 module Pos =
  struct
@@ -292,10 +317,10 @@ module Coq_Pos =
 
   (** val iter_op : ('a1 -> 'a1 -> 'a1) -> positive -> 'a1 -> 'a1 **)
 
-  let rec iter_op op p a =
+  let rec iter_op op0 p a =
     match p with
-    | XI p0 -> op a (iter_op op p0 (op a a))
-    | XO p0 -> iter_op op p0 (op a a)
+    | XI p0 -> op0 a (iter_op op0 p0 (op0 a a))
+    | XO p0 -> iter_op op0 p0 (op0 a a)
     | XH -> a
 
   (** val to_nat : positive -> nat **)
@@ -614,11 +639,33 @@ let rec nth n l default =
             | [] -> default
             | _ :: t -> nth m t default)
 
+(** val nth_error : 'a1 list -> nat -> 'a1 option **)
+
+let rec nth_error l = function
+| O -> (match l with
+        | [] -> None
+        | x :: _ -> Some x)
+| S n0 -> (match l with
+           | [] -> None
+           | _ :: l0 -> nth_error l0 n0)
+
 (** val concat : 'a1 list list -> 'a1 list **)
 
 let rec concat = function
 | [] -> []
 | x :: l0 -> app x (concat l0)
+
+(** val map : ('a1 -> 'a2) -> 'a1 list -> 'a2 list **)
+
+let rec map f = function
+| [] -> []
+| a :: t -> (f a) :: (map f t)
+
+(** val flat_map : ('a1 -> 'a2 list) -> 'a1 list -> 'a2 list **)
+
+let rec flat_map f = function
+| [] -> []
+| x :: t -> app (f x) (flat_map f t)
 
 (** val fold_left : ('a1 -> 'a2 -> 'a1) -> 'a2 list -> 'a1 -> 'a1 **)
 
@@ -639,6 +686,18 @@ let rec existsb f = function
 | [] -> false
 | a :: l0 -> (||) (f a) (existsb f l0)
 
+(** val forallb : ('a1 -> bool) -> 'a1 list -> bool **)
+
+let rec forallb f = function
+| [] -> true
+| a :: l0 -> (&&) (f a) (forallb f l0)
+
+(** val filter : ('a1 -> bool) -> 'a1 list -> 'a1 list **)
+
+let rec filter f = function
+| [] -> []
+| x :: l0 -> if f x then x :: (filter f l0) else filter f l0
+
 (** val combine : 'a1 list -> 'a2 list -> ('a1 * 'a2) list **)
 
 let rec combine l l' =
@@ -651,9 +710,9 @@ let rec combine l l' =
 
 (** val seq : nat -> nat -> nat list **)
 
-let rec seq start = function
+let rec seq start0 = function
 | O -> []
-| S len0 -> start :: (seq (S start) len0)
+| S len0 -> start0 :: (seq (S start0) len0)
 
 type q = { qnum : z; qden : positive }
 
@@ -725,15 +784,15 @@ let bit_length z0 =
 
 (** val series : nat -> z -> z -> z -> z -> z -> (z * z) option **)
 
-let rec series fuel argument one order term total =
+let rec series fuel argument one order term total0 =
   match fuel with
   | O -> None
   | S fuel0 ->
     let term0 = Z.div (Z.mul term argument) (Z.mul order one) in
     if Z.eqb term0 Z0
-    then Some (total, (Z.add (Z.mul (Zpos (XO XH)) order) (Zpos (XI XH))))
+    then Some (total0, (Z.add (Z.mul (Zpos (XO XH)) order) (Zpos (XI XH))))
     else series fuel0 argument one (Z.add order (Zpos XH)) term0
-           (if Z.odd order then Z.sub total term0 else Z.add total term0)
+           (if Z.odd order then Z.sub total0 term0 else Z.add total0 term0)
 
 (** val square : nat -> z -> z -> z -> z * z **)
 
@@ -964,8 +1023,8 @@ let pay_cost reserves b c =
 
 (** val pay : z list -> z option -> cost list -> z option **)
 
-let pay reserves b charge =
-  fold_left (pay_cost reserves) charge b
+let pay reserves b charge0 =
+  fold_left (pay_cost reserves) charge0 b
 
 (** val gaussian_left : z list -> limits -> cost list list -> z option **)
 
@@ -1061,3 +1120,326 @@ let admits reserves b h = match h with
        | None -> false)
       ((&&) (negb (qeq_bool b.delta { qnum = Z0; qden = XH }))
         (admits_trail reserves l h)))
+
+(** val mem : z -> z list -> bool **)
+
+let mem p l =
+  existsb (Z.eqb p) l
+
+type 'c spent = { others : 'c list; groups : (z list * 'c list) list }
+
+(** val nothing : 'a1 spent **)
+
+let nothing =
+  { others = []; groups = [] }
+
+(** val unnamed : z list -> (z list * 'a1 list) list -> z list **)
+
+let unnamed ps gs =
+  filter (fun p -> negb (existsb (fun g -> mem p (fst g)) gs)) ps
+
+(** val not_empty : (z list * 'a1 list) -> bool **)
+
+let not_empty g =
+  match fst g with
+  | [] -> false
+  | _ :: _ -> true
+
+(** val add0 : 'a1 spent -> 'a1 -> z list option -> 'a1 spent **)
+
+let add0 s c = function
+| Some ps ->
+  { others = s.others; groups =
+    (filter not_empty
+      (app
+        (flat_map (fun g -> ((filter (fun p -> mem p ps) (fst g)),
+          (app (snd g) (c :: []))) :: (((filter (fun p -> negb (mem p ps))
+                                          (fst g)), (snd g)) :: [])) s.groups)
+        (((unnamed ps s.groups), (app s.others (c :: []))) :: []))) }
+| None ->
+  { others = (app s.others (c :: [])); groups =
+    (map (fun g -> ((fst g), (app (snd g) (c :: [])))) s.groups) }
+
+(** val find : 'a1 spent -> z list option -> 'a1 list list **)
+
+let find s = function
+| Some ps ->
+  app
+    (map snd (filter (fun g -> existsb (fun p -> mem p ps) (fst g)) s.groups))
+    (match unnamed ps s.groups with
+     | [] -> []
+     | _ :: _ -> s.others :: [])
+| None -> app (map snd s.groups) (s.others :: [])
+
+type 'c charge = { question : z; of_version : z; cost0 : 'c;
+                   reads : z list option; asked_by : z option }
+
+type phase =
+| Idle
+| Took of z
+| Fresh of z * z
+| Under of z * nat * z
+| Holding of z * nat * z
+
+type event =
+| DidCharge of nat
+| DidRead of nat
+| DidStore of nat * z
+| DidAnswer of nat * z
+| DidSee of nat * z
+
+type 'c state = { charges : 'c charge list; whole0 : 'c spent;
+                  each : (z -> 'c spent); answers : (nat -> z option);
+                  progress : (nat -> z option); phases : (z -> phase);
+                  version : z; trace : event list }
+
+(** val start : 'a1 state **)
+
+let start =
+  { charges = []; whole0 = nothing; each = (fun _ -> nothing); answers =
+    (fun _ -> None); progress = (fun _ -> None); phases = (fun _ -> Idle);
+    version = Z0; trace = [] }
+
+type 'c op =
+| Take of z * z
+| Look of z
+| Spend of z * 'c * z list option * z option
+| ReadRecords of z
+| Keep of z * z
+| Finish of z * z
+| Crash of z
+| Change of z
+
+(** val holds : phase -> z -> bool **)
+
+let holds ph q0 =
+  match ph with
+  | Idle -> false
+  | Took q' -> Z.eqb q' q0
+  | Fresh (q', _) -> Z.eqb q' q0
+  | Under (q', _, _) -> Z.eqb q' q0
+  | Holding (q', _, _) -> Z.eqb q' q0
+
+(** val put : (z -> 'a1) -> z -> 'a1 -> z -> 'a1 **)
+
+let put f k a i =
+  if Z.eqb i k then a else f i
+
+(** val put_n : (nat -> 'a1) -> nat -> 'a1 -> nat -> 'a1 **)
+
+let put_n f k a i =
+  if Nat.eqb i k then a else f i
+
+(** val go : 'a1 state -> z -> phase -> 'a1 state **)
+
+let go s p ph =
+  { charges = s.charges; whole0 = s.whole0; each = s.each; answers =
+    s.answers; progress = s.progress; phases = (put s.phases p ph); version =
+    s.version; trace = s.trace }
+
+(** val log : 'a1 state -> event list -> 'a1 state **)
+
+let log s es =
+  { charges = s.charges; whole0 = s.whole0; each = s.each; answers =
+    s.answers; progress = s.progress; phases = s.phases; version = s.version;
+    trace = (app es s.trace) }
+
+(** val first_from :
+    nat -> 'a1 charge list -> (nat -> 'a1 charge -> 'a2 option) -> 'a2 option **)
+
+let rec first_from n l test =
+  match l with
+  | [] -> None
+  | c :: l0 ->
+    (match test n c with
+     | Some a -> Some a
+     | None -> first_from (S n) l0 test)
+
+(** val same : z -> z -> 'a1 charge -> bool **)
+
+let same q0 v c =
+  (&&) (Z.eqb c.question q0) (Z.eqb c.of_version v)
+
+(** val find_answer : 'a1 state -> z -> z -> (nat * z) option **)
+
+let find_answer s q0 v =
+  first_from O s.charges (fun n c ->
+    if same q0 v c then option_map (fun x -> (n, x)) (s.answers n) else None)
+
+(** val find_progress : 'a1 state -> z -> z -> (nat * z) option **)
+
+let find_progress s q0 v =
+  first_from O s.charges (fun n c ->
+    if same q0 v c
+    then (match s.answers n with
+          | Some _ -> None
+          | None -> option_map (fun x -> (n, x)) (s.progress n))
+    else None)
+
+(** val allowed :
+    ('a1 list -> bool) -> (z -> ('a1 list -> bool) option) -> 'a1 state ->
+    'a1 -> z list option -> z option -> bool **)
+
+let allowed fits share0 s c r who =
+  (&&) (forallb (fun costs -> fits (app costs (c :: []))) (find s.whole0 r))
+    (match who with
+     | Some w ->
+       (match share0 w with
+        | Some admits0 ->
+          forallb (fun costs -> admits0 (app costs (c :: [])))
+            (find (s.each w) r)
+        | None -> true)
+     | None -> true)
+
+(** val matches : z option -> z -> z -> bool **)
+
+let matches found kept x =
+  match found with
+  | Some y -> (||) (Z.eqb y kept) (Z.eqb y x)
+  | None -> false
+
+(** val step :
+    ('a1 list -> bool) -> (z -> ('a1 list -> bool) option) -> bool -> z list
+    -> 'a1 state -> 'a1 op -> 'a1 state **)
+
+let step fits share0 locking procs s = function
+| Take (p, q0) ->
+  (match s.phases p with
+   | Idle ->
+     if (||) (negb (mem p procs))
+          ((&&) locking (existsb (fun p' -> holds (s.phases p') q0) procs))
+     then s
+     else go s p (Took q0)
+   | _ -> s)
+| Look p ->
+  (match s.phases p with
+   | Took q0 ->
+     (match find_answer s q0 s.version with
+      | Some p0 ->
+        let (n, x) = p0 in log (go s p Idle) ((DidSee (n, x)) :: [])
+      | None ->
+        (match find_progress s q0 s.version with
+         | Some p0 -> let (n, x) = p0 in go s p (Under (q0, n, x))
+         | None -> go s p (Fresh (q0, s.version))))
+   | _ -> s)
+| Spend (p, c, r, who) ->
+  (match s.phases p with
+   | Fresh (q0, v) ->
+     if allowed fits share0 s c r who
+     then let n = length s.charges in
+          { charges =
+          (app s.charges ({ question = q0; of_version = v; cost0 = c; reads =
+            r; asked_by = who } :: [])); whole0 = (add0 s.whole0 c r); each =
+          (match who with
+           | Some w -> put s.each w (add0 (s.each w) c r)
+           | None -> s.each); answers = s.answers; progress =
+          (put_n s.progress n (Some Z0)); phases =
+          (put s.phases p (Under (q0, n, Z0))); version = s.version; trace =
+          ((DidCharge n) :: s.trace) }
+     else go s p Idle
+   | _ -> s)
+| ReadRecords p ->
+  (match s.phases p with
+   | Under (q0, n, k) ->
+     (match nth_error s.charges n with
+      | Some c ->
+        if Z.eqb c.of_version s.version
+        then log (go s p (Holding (q0, n, k))) ((DidRead n) :: [])
+        else log (go s p Idle) ((DidRead n) :: [])
+      | None -> s)
+   | _ -> s)
+| Keep (p, x) ->
+  (match s.phases p with
+   | Holding (q0, n, k) ->
+     (match s.answers n with
+      | Some _ -> go s p Idle
+      | None ->
+        if matches (s.progress n) k x
+        then { charges = s.charges; whole0 = s.whole0; each = s.each;
+               answers = s.answers; progress = (put_n s.progress n (Some x));
+               phases = (put s.phases p (Under (q0, n, x))); version =
+               s.version; trace = ((DidSee (n, x)) :: ((DidStore (n,
+               x)) :: s.trace)) }
+        else go s p Idle)
+   | _ -> s)
+| Finish (p, x) ->
+  (match s.phases p with
+   | Holding (_, n, k) ->
+     (match s.answers n with
+      | Some y ->
+        if Z.eqb y x
+        then log (go s p Idle) ((DidSee (n, x)) :: [])
+        else go s p Idle
+      | None ->
+        if matches (s.progress n) k x
+        then { charges = s.charges; whole0 = s.whole0; each = s.each;
+               answers = (put_n s.answers n (Some x)); progress =
+               (put_n s.progress n None); phases = (put s.phases p Idle);
+               version = s.version; trace = ((DidSee (n, x)) :: ((DidAnswer
+               (n, x)) :: ((DidStore (n, x)) :: s.trace))) }
+        else go s p Idle)
+   | _ -> s)
+| Crash p -> go s p Idle
+| Change v ->
+  { charges = s.charges; whole0 = s.whole0; each = s.each; answers =
+    s.answers; progress = s.progress; phases = s.phases; version = v; trace =
+    s.trace }
+
+(** val total : nat -> (nat -> z) -> z **)
+
+let rec total n f =
+  match n with
+  | O -> Z0
+  | S m -> Z.add (total m f) (f m)
+
+(** val norm1 : nat -> (nat -> z) -> z **)
+
+let norm1 n v =
+  total n (fun j -> Z.abs (v j))
+
+type neighbours =
+| AddRemove
+| Replace
+
+(** val factor_L1 : neighbours -> z **)
+
+let factor_L1 = function
+| AddRemove -> Zpos XH
+| Replace -> Zpos (XO XH)
+
+(** val factor_L2 : neighbours -> bool -> z **)
+
+let factor_L2 nb is_signed =
+  match nb with
+  | AddRemove -> Zpos XH
+  | Replace -> if is_signed then Zpos (XO (XO XH)) else Zpos (XO XH)
+
+(** val share : nat -> z -> z -> z **)
+
+let share m g r =
+  if Z.leb r (Z.of_nat m) then g else Z.div (Z.mul (Z.of_nat m) g) r
+
+(** val queried : nat -> (nat -> nat -> z) -> (nat -> z) -> nat -> z **)
+
+let queried cells q0 c i =
+  total cells (fun k -> Z.mul (c k) (q0 k i))
+
+(** val hold : z -> z -> z **)
+
+let hold most x =
+  Z.max (Z.opp most) (Z.min x most)
+
+(** val distance : nat -> (nat -> z) -> (nat -> z) -> z **)
+
+let distance n c e =
+  norm1 n (fun j -> Z.sub (c j) (e j))
+
+(** val norm_score : z -> z -> z -> z -> z **)
+
+let norm_score a b within all =
+  Z.opp (Z.abs (Z.sub (Z.mul b within) (Z.mul a all)))
+
+(** val lost : z -> z -> z -> z **)
+
+let lost most c records =
+  Z.max Z0 (Z.sub (Z.min records most) c)

@@ -5,6 +5,10 @@ type nat =
 | O
 | S of nat
 
+val option_map : ('a1 -> 'a2) -> 'a1 option -> 'a2 option
+
+val fst : ('a1 * 'a2) -> 'a1
+
 val snd : ('a1 * 'a2) -> 'a2
 
 val length : 'a1 list -> nat
@@ -29,6 +33,11 @@ type z =
 | Z0
 | Zpos of positive
 | Zneg of positive
+
+module Nat :
+ sig
+  val eqb : nat -> nat -> bool
+ end
 
 module Pos :
  sig
@@ -153,13 +162,23 @@ val zeq_bool : z -> z -> bool
 
 val nth : nat -> 'a1 list -> 'a1 -> 'a1
 
+val nth_error : 'a1 list -> nat -> 'a1 option
+
 val concat : 'a1 list list -> 'a1 list
+
+val map : ('a1 -> 'a2) -> 'a1 list -> 'a2 list
+
+val flat_map : ('a1 -> 'a2 list) -> 'a1 list -> 'a2 list
 
 val fold_left : ('a1 -> 'a2 -> 'a1) -> 'a2 list -> 'a1 -> 'a1
 
 val fold_right : ('a2 -> 'a1 -> 'a1) -> 'a1 -> 'a2 list -> 'a1
 
 val existsb : ('a1 -> bool) -> 'a1 list -> bool
+
+val forallb : ('a1 -> bool) -> 'a1 list -> bool
+
+val filter : ('a1 -> bool) -> 'a1 list -> 'a1 list
 
 val combine : 'a1 list -> 'a2 list -> ('a1 * 'a2) list
 
@@ -251,3 +270,104 @@ val choose_limits : z list -> budget -> cost list -> limits option
 val choose : z list -> budget -> cost list -> limits * q
 
 val admits : z list -> budget -> cost list list -> bool
+
+val mem : z -> z list -> bool
+
+type 'c spent = { others : 'c list; groups : (z list * 'c list) list }
+
+val nothing : 'a1 spent
+
+val unnamed : z list -> (z list * 'a1 list) list -> z list
+
+val not_empty : (z list * 'a1 list) -> bool
+
+val add0 : 'a1 spent -> 'a1 -> z list option -> 'a1 spent
+
+val find : 'a1 spent -> z list option -> 'a1 list list
+
+type 'c charge = { question : z; of_version : z; cost0 : 'c;
+                   reads : z list option; asked_by : z option }
+
+type phase =
+| Idle
+| Took of z
+| Fresh of z * z
+| Under of z * nat * z
+| Holding of z * nat * z
+
+type event =
+| DidCharge of nat
+| DidRead of nat
+| DidStore of nat * z
+| DidAnswer of nat * z
+| DidSee of nat * z
+
+type 'c state = { charges : 'c charge list; whole0 : 'c spent;
+                  each : (z -> 'c spent); answers : (nat -> z option);
+                  progress : (nat -> z option); phases : (z -> phase);
+                  version : z; trace : event list }
+
+val start : 'a1 state
+
+type 'c op =
+| Take of z * z
+| Look of z
+| Spend of z * 'c * z list option * z option
+| ReadRecords of z
+| Keep of z * z
+| Finish of z * z
+| Crash of z
+| Change of z
+
+val holds : phase -> z -> bool
+
+val put : (z -> 'a1) -> z -> 'a1 -> z -> 'a1
+
+val put_n : (nat -> 'a1) -> nat -> 'a1 -> nat -> 'a1
+
+val go : 'a1 state -> z -> phase -> 'a1 state
+
+val log : 'a1 state -> event list -> 'a1 state
+
+val first_from :
+  nat -> 'a1 charge list -> (nat -> 'a1 charge -> 'a2 option) -> 'a2 option
+
+val same : z -> z -> 'a1 charge -> bool
+
+val find_answer : 'a1 state -> z -> z -> (nat * z) option
+
+val find_progress : 'a1 state -> z -> z -> (nat * z) option
+
+val allowed :
+  ('a1 list -> bool) -> (z -> ('a1 list -> bool) option) -> 'a1 state -> 'a1
+  -> z list option -> z option -> bool
+
+val matches : z option -> z -> z -> bool
+
+val step :
+  ('a1 list -> bool) -> (z -> ('a1 list -> bool) option) -> bool -> z list ->
+  'a1 state -> 'a1 op -> 'a1 state
+
+val total : nat -> (nat -> z) -> z
+
+val norm1 : nat -> (nat -> z) -> z
+
+type neighbours =
+| AddRemove
+| Replace
+
+val factor_L1 : neighbours -> z
+
+val factor_L2 : neighbours -> bool -> z
+
+val share : nat -> z -> z -> z
+
+val queried : nat -> (nat -> nat -> z) -> (nat -> z) -> nat -> z
+
+val hold : z -> z -> z
+
+val distance : nat -> (nat -> z) -> (nat -> z) -> z
+
+val norm_score : z -> z -> z -> z -> z
+
+val lost : z -> z -> z -> z

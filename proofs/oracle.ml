@@ -43,6 +43,32 @@ let law = ref (Z0, Z0, Z0, Z0, Z0)
 
 let limits gaussian orders aside = { most_gaussian = z_of_string gaussian; most_orders = numbers orders; set_aside = aside }
 
+(* The door: a state that operations change, one by one. *)
+let door = ref start
+let most = ref Z0
+let persons : (string * z) list ref = ref []
+let locking = ref true
+let processes = List.map z_of_int [1; 2; 3; 4; 5]
+let sum = List.fold_left Z.add Z0
+let within limit costs = Z.leb (sum costs) limit
+let share_of who = Option.map within (List.assoc_opt (string_of_z who) !persons)
+let rec int_of_nat n = match n with O -> 0 | S n -> 1 + int_of_nat n
+
+let act op = door := step (within !most) share_of !locking processes !door op; "ok"
+
+let phase_of p = match !door.phases p with
+  | Idle -> "idle" | Took _ -> "took" | Fresh (_, _) -> "fresh"
+  | Under (_, n, k) -> Printf.sprintf "under %d %s" (int_of_nat n) (string_of_z k)
+  | Holding (_, n, k) -> Printf.sprintf "holding %d %s" (int_of_nat n) (string_of_z k)
+
+let show_all () =
+  let show found = match found with None -> "-" | Some x -> string_of_z x in
+  String.concat ";" (List.mapi (fun i c -> let n = nat_of_int i in
+    Printf.sprintf "%s %s %s %s %s" (string_of_z c.question) (string_of_z c.of_version) (string_of_z c.cost0)
+      (show (!door.answers n)) (show (!door.progress n))) !door.charges)
+
+let listed values = let a = Array.of_list values in fun n -> let i = int_of_nat n in if i < Array.length a then a.(i) else Z0
+
 let answer line = match String.split_on_char ',' line with
   | ["exp"; n; d; bits] ->
       (match exp_bounds terms (z_of_string n) (z_of_string d) (z_of_string bits) with
@@ -94,6 +120,36 @@ let answer line = match String.split_on_char ',' line with
            let charges = List.map (fun charge -> List.map (Hashtbl.find costs) (words charge)) (String.split_on_char ';' history) in
            let rule = { epsilon; delta; selection; plain; aside = (fun _ -> aside); whole } in
            if admits !reserves rule charges then "yes" else "no")
+  | "door" :: lock :: limit :: shares ->
+      locking := lock = "1"; most := z_of_string limit; door := start;
+      persons := List.map (fun each -> match words each with
+        | [who; limit] -> (who, z_of_string limit) | _ -> failwith "share") shares; "ok"
+  | ["take"; p; q] -> act (Take (z_of_string p, z_of_string q))
+  | ["look"; p] -> act (Look (z_of_string p))
+  | ["spend"; p; cost; reads; who] ->
+      act (Spend (z_of_string p, z_of_string cost, option numbers reads, option z_of_string who))
+  | ["read"; p] -> act (ReadRecords (z_of_string p))
+  | ["keep"; p; x] -> act (Keep (z_of_string p, z_of_string x))
+  | ["finish"; p; x] -> act (Finish (z_of_string p, z_of_string x))
+  | ["crash"; p] -> act (Crash (z_of_string p))
+  | ["change"; v] -> act (Change (z_of_string v))
+  | ["phase"; p] -> phase_of (z_of_string p)
+  | ["charges"] -> "all " ^ show_all ()
+  | ["share"; m; g; r] -> string_of_z (share (nat_of_int (int_of_string ("0b" ^ m))) (z_of_string g) (z_of_string r))
+  | ["hold"; m; x] -> string_of_z (hold (z_of_string m) (z_of_string x))
+  | ["norm score"; a; b; within; all] ->
+      string_of_z (norm_score (z_of_string a) (z_of_string b) (z_of_string within) (z_of_string all))
+  | ["lost"; most; c; records] -> string_of_z (lost (z_of_string most) (z_of_string c) (z_of_string records))
+  | ["distance"; counts; estimate] ->
+      let counts = numbers counts in
+      string_of_z (distance (nat_of_int (List.length counts)) (listed counts) (listed (numbers estimate)))
+  | ["queried"; counts; weights; i] ->
+      (* weights of one query, by cell *)
+      let counts = numbers counts and weights = numbers weights in
+      string_of_z (queried (nat_of_int (List.length counts)) (fun k _ -> listed weights k) (listed counts) (nat_of_int (int_of_string ("0b" ^ i))))
+  | ["factor"; norm; relation; signed] ->
+      let nb = if relation = "replace" then Replace else AddRemove in
+      string_of_z (if norm = "L1" then factor_L1 nb else factor_L2 nb (signed = "1"))
   | _ -> failwith ("unknown question: " ^ line)
 
 let () =
