@@ -115,7 +115,7 @@ CEILINGS = {
     "class names in four modules or more": 0,
     "rooms at the top": 20,
     "lines of source": 102_200,
-    "lines of tests": 66_600,
+    "lines of tests": 67_300,  # 700 of them compare the code with what proofs/ is about
 }
 
 
