@@ -19,7 +19,7 @@ from sfumato.core.engine.base import (
     refuse_large_marginals,
 )
 from sfumato.core.engine.counts import (
-    PortableEngine,
+    CountingEngine,
     bounded_query,
     fill_counts,
     individuals_query,
@@ -43,7 +43,7 @@ _MOST_MASKED = 62  # columns that the bits of one number can tell apart
 _MOST_SETS = 512
 
 
-class ServerEngine(PortableEngine):
+class ServerEngine(CountingEngine):
     """An engine whose server runs all of the portable queries."""
 
     unplain: ClassVar[str]

@@ -41,6 +41,7 @@ _NULLS = ("has_null", "nullable", "missing", "blank", "nulls", "allow_null")
 _RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:\.\.|to|-)\s*(-?\d+(?:\.\d+)?)\s*")
 _ENUM = re.compile(r"create\s+type\s+\"?(\w+)\"?\s+as\s+enum\s*\(([^)]*)\)", re.IGNORECASE)
 _MOST_COLUMNS = 10_000
+_CHECKED = ("kind", "values", "low", "high", "nullable", "identifier")
 
 
 def read_codebook(path: Path | str) -> dict[str, Known]:
@@ -226,15 +227,8 @@ def _read_sql(text: str, origin: str) -> dict[str, Known]:
             for name, found in _read_check(check.this).items():
                 before = known.get(name)
                 if before is not None:
-                    known[name] = _build(
-                        origin,
-                        kind=before.kind,
-                        values=found.get("values", before.values),
-                        low=found.get("low", before.low),
-                        high=found.get("high", before.high),
-                        nullable=before.nullable,
-                        identifier=before.identifier,
-                    )
+                    kept = {key: getattr(before, key) for key in _CHECKED}
+                    known[name] = _build(origin, **{**kept, **found})
     return known
 
 

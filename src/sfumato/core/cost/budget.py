@@ -105,21 +105,11 @@ class Budget:
 
     @property
     def conversion_delta(self) -> Fraction:
-        """The delta at which sums are converted: what the part for selection leaves.
-
-        >>> Budget(1, "1e-6", selection="1e-7").conversion_delta
-        Fraction(9, 10000000)
-        """
+        """The delta at which sums are converted: what the part for selection leaves."""
         return self.delta - self.selection
 
     def describe(self) -> str:
-        """The budget in one line.
-
-        >>> Budget(1).describe()
-        'epsilon 1'
-        >>> Budget(1, "1e-6").describe()
-        'epsilon 1 at delta 0.000001, of which 0.00000005 for selection'
-        """
+        """The budget in one line."""
         if self.delta == 0:
             return f"epsilon {format_exact(self.epsilon)}"
         delta = format_exact(self.delta)
@@ -128,11 +118,7 @@ class Budget:
         return f"epsilon {format_exact(self.epsilon)} at delta {delta}"
 
     def to_record(self) -> dict[str, str]:
-        """The budget as plain text.
-
-        >>> Budget(1).to_record()
-        {'delta': '0', 'epsilon': '1', 'selection': '0'}
-        """
+        """The budget as plain text."""
         return {
             "delta": format_exact(self.delta),
             "epsilon": format_exact(self.epsilon),
@@ -141,11 +127,7 @@ class Budget:
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> Budget:
-        """The budget that `to_record` wrote.
-
-        >>> Budget.from_record(Budget("1/3").to_record()) == Budget("1/3")
-        True
-        """
+        """The budget that `to_record` wrote."""
         if set(record) != {each.name for each in fields(cls)}:
             raise RecipeError("a recorded budget holds exactly the fields delta, epsilon and selection")
         budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made

@@ -147,19 +147,11 @@ class Cost:
 
     @property
     def failure(self) -> Fraction:
-        """The exact bound on the probability that any of all repetitions fails.
-
-        >>> Cost(kind="selection", scale=Fraction(9), delta=Fraction(1, 10**9), count=3).failure
-        Fraction(3, 1000000000)
-        """
+        """The exact bound on the probability that any of all repetitions fails."""
         return self.count * self.delta
 
     def to_record(self) -> dict[str, str | int]:
-        """The cost as plain text and whole numbers.
-
-        >>> Cost(kind="pure", scale=Fraction(1, 2)).to_record()["scale"]
-        '0.5'
-        """
+        """The cost as plain text and whole numbers."""
         record: dict[str, str | int] = {
             "count": self.count,
             "delta": format_exact(self.delta),
@@ -174,12 +166,7 @@ class Cost:
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> Cost:
-        """The cost that `to_record` wrote; anything more, less or unknown is refused.
-
-        >>> cost = Cost(kind="gaussian", scale=Fraction(7), sensitivity=Fraction(3, 2), count=66)
-        >>> Cost.from_record(cost.to_record()) == cost
-        True
-        """
+        """The cost that `to_record` wrote; anything more, less or unknown is refused."""
         expected = {field.name for field in fields(cls)}
         if record.get("kind") != "sampled":
             expected.remove("sampling")

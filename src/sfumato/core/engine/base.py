@@ -1,41 +1,27 @@
-"""The contract every engine keeps: exact, bounded counts out, nothing else."""
+"""What engines hand out, and what is known to fail before a record is read: columns, parts and sizes."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.domain import IntegerRange, Tuples, Values
-from sfumato.core.facts.table import Table, cap_records
-from sfumato.core.questions.question import Tally
+from sfumato.core.facts.table import Table
 from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from sfumato.core.engine.encode import Stored
-    from sfumato.core.facts.table import PublicTable
-    from sfumato.core.questions.choices import AnyQuestion, CapChoice, NormChoice
-    from sfumato.core.questions.counts import (
-        CappedMarginal,
-        ClippedMarginal,
-        IndividualCounts,
-        Marginal,
-        OccupiedCells,
-    )
-    from sfumato.core.questions.question import Question
+    from sfumato.core.questions.choices import AnyQuestion
 
 
 LARGEST_MARGINAL = 2**27
@@ -63,170 +49,6 @@ class TrueCounts(Withheld):
     def __repr__(self) -> str:
         size = f"cells={self.true_values.size}, " if self.cells is None else ""
         return f"TrueCounts(columns={self.columns}, {size}values withheld)"
-
-
-class CountingEngine(ABC):
-    """Reads records where they are and hands out exact counts with enforced bounds."""
-
-    def count(
-        self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        """The exact answer to every question, in their order, each individual bounded as the question states.
-
-        All cells are counted in one pass over the records. Of a choice of a norm, the answer is the number of
-        individuals within each norm, then that of all; of a choice of a bound, the number of records that
-        each bound cuts off.
-        """
-        asked: dict[str, list[Any]] = {tally: [] for tally in get_args(Tally)}
-        # Before a record is read: what fails later, for the records that it meets, would tell about them.
-        for question in questions:
-            question.check(table)
-            check_part(table, question)
-            if question.stated.bounding == "norm":
-                refuse_large_marginals(table, (question.columns,))
-            asked[question.stated.tally].append(question)
-        found = self._count_marginals(table, asked["cells"], asked["occupied"], progress)
-        if asked["clipped"]:
-            clipped = tuple(asked["clipped"])
-            found |= zip(clipped, self._count_clipped(table, clipped, progress), strict=True)
-        # One pass over the records for all that are about the same columns.
-        for columns in dict.fromkeys(each.columns for each in asked["streamed"]):
-            together = tuple(each for each in asked["streamed"] if each.columns == columns)
-            found |= zip(together, self._add_streamed(table, together, progress), strict=True)
-        found |= self._count_capped(table, asked["capped"], progress)
-        apart: dict[str, Callable[..., TrueCounts]] = {
-            "individuals": self._count_individuals,
-            "within": self._count_within,
-            "lost": self._count_lost,
-            "residuals": self._sum_residuals,
-        }
-        for tally, count in apart.items():
-            found |= {each: count(table, each, progress) for each in asked[tally]}
-        return tuple(found[each] for each in questions)
-
-    def _count_marginals(
-        self,
-        table: Table,
-        plain: list[Marginal],
-        sparse: list[OccupiedCells],
-        progress: Callable[[str], None],
-    ) -> dict[AnyQuestion, TrueCounts]:
-        if not plain and not sparse:
-            return {}
-        marginals = tuple(dict.fromkeys(each.columns for each in plain))
-        occupied = tuple(dict.fromkeys(each.columns for each in sparse))
-        counts = self._count_cells(table, marginals, occupied, progress)
-        dense = dict(zip(marginals, counts, strict=False))
-        with_records = dict(zip(occupied, counts[len(marginals) :], strict=True))
-        found: dict[AnyQuestion, TrueCounts] = {each: with_records[each.columns] for each in sparse}
-        for each in plain:
-            counted = dense[each.columns]
-            if each.queries is not None:
-                counted = TrueCounts(each.columns, each.queries.apply(counted.true_values))
-            found[each] = counted
-        return found
-
-    def _count_capped(
-        self, table: Table, capped: list[CappedMarginal], progress: Callable[[str], None]
-    ) -> dict[AnyQuestion, TrueCounts]:
-        """Marginals under bounds of their own; of those that differ in their sums only, the cells once."""
-        found: dict[AnyQuestion, TrueCounts] = {}
-        for columns, most in dict.fromkeys((each.columns, each.max_records) for each in capped):
-            (counted,) = self._count_cells(cap_records(table, most), (columns,), (), progress)
-            for each in capped:
-                if (each.columns, each.max_records) == (columns, most):
-                    sums = None if each.queries is None else each.queries.apply(counted.true_values)
-                    found[each] = counted if sums is None else TrueCounts(columns, sums)
-        return found
-
-    @abstractmethod
-    def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
-
-    @abstractmethod
-    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Raises an error about public facts: sizes, the source, its columns and types. Reads no record."""
-
-    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
-        """The files of a table that must be unpacked to know whether they are damaged."""
-        return ()
-
-    @abstractmethod
-    def version(self, table: Table, *, secret: bytes) -> str:
-        """A keyed digest that changes when the source does, and says nothing else about it."""
-
-    @abstractmethod
-    def describe(self, table: Table) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name."""
-
-    @abstractmethod
-    def _count_cells(
-        self,
-        table: Table,
-        marginals: tuple[tuple[str, ...], ...],
-        occupied: tuple[tuple[str, ...], ...],
-        progress: Callable[[str], None],
-    ) -> tuple[TrueCounts, ...]:
-        """The counts of `marginals` over all their cells, then those of `occupied` where records are.
-
-        Privacy: one individual adds at most `table.contribution` to the counts of each marginal, whatever
-        the records hold; proofs in docs/proofs/bounds.md and docs/proofs/engines.md.
-        """
-
-    @abstractmethod
-    def _add_streamed(
-        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        """The sums of products, or the outcomes, of bounded records, of questions about the same columns.
-
-        Privacy: one individual has at most `table.contribution` records, in units of 1 / table.grid, and a
-        record adds what the question's tables hold for its codes; proof in docs/proofs/linear.md.
-        """
-
-    @abstractmethod
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        """The answers in units of 1 / grid, each individual scaled down to the norm.
-
-        Privacy: one individual adds at most norm * grid to the answers of each question, in L2, whatever the
-        records hold; proof in docs/proofs/contribution-norms.md.
-        """
-
-    @abstractmethod
-    def _count_individuals(
-        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        """The number of individuals for every pair of cell and times.
-
-        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold; proof
-        in docs/proofs/user-counts.md.
-        """
-
-    @abstractmethod
-    def _sum_residuals(
-        self, table: Table, question: Residuals, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        """The sums of clipped residuals by cell, or the answers of queries over them.
-
-        Privacy: one individual adds at most clip * table.contribution to the cells, in L1, whatever the
-        records hold; proof in docs/proofs/additive.md.
-        """
-
-    @abstractmethod
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals within each norm, then that of all individuals.
-
-        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
-        """
-
-    @abstractmethod
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of records that each bound cuts off, of max_records of each individual.
-
-        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing else
-        does; docs/proofs/capped-counts.md.
-        """
 
 
 def check_columns(

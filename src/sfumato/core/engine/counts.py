@@ -1,7 +1,7 @@
 """How exact counts are made: by numpy as codes stream by, and by SQL that bounds every individual.
 
 The portable queries read a relation `encoded`: the individual as u, the codes of columns as c0, c1, ..., NULL
-outside a domain. `PortableEngine` asks them of any database, `ServerEngine` sends all of them to PostgreSQL
+outside a domain. `CountingEngine` asks them of any database, `ServerEngine` sends all of them to PostgreSQL
 and Spark. For individuals in cells DuckDB has a variant of its own in `bounded`: over two million records the
 portable one takes 1.6 to 2.2 times as long where a thousand numbers of records are asked of every cell.
 """
@@ -9,8 +9,10 @@ portable one takes 1.6 to 2.2 times as long where a thousand numbers of records 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -21,17 +23,29 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_arrow
-from sfumato.core.engine.base import CountingEngine, TrueCounts, all_columns, cell_code
+from sfumato.core.engine.base import TrueCounts, all_columns, cell_code, check_part, refuse_large_marginals
 from sfumato.core.engine.encode import quote_text
 from sfumato.core.facts.part import SALT
+from sfumato.core.facts.table import Table, cap_records
 from sfumato.core.questions.choices import CapChoice, NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts
 from sfumato.core.questions.question import Queries
+from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
-    from sfumato.core.facts.table import Table
+    from sfumato.core.facts.table import PublicTable, Table
+    from sfumato.core.questions.choices import AnyQuestion, CapChoice, NormChoice
+    from sfumato.core.questions.counts import (
+        CappedMarginal,
+        ClippedMarginal,
+        IndividualCounts,
+        Marginal,
+        OccupiedCells,
+    )
+    from sfumato.core.questions.question import Question
 
 
 Dialect = Literal["duckdb", "postgres", "spark"]
@@ -308,46 +322,6 @@ def render(sql: str, *, dialect: Dialect) -> str:
     return sqlglot.parse_one(sql, read="duckdb").transform(change).sql(dialect=dialect)
 
 
-class PortableEngine(CountingEngine):
-    """An engine that holds individuals to norms, and chooses among bounds, by the queries of this module."""
-
-    crowds: ClassVar[bool] = True
-    """Whether somebody may have more than MOST_RECORDS records."""
-
-    @abstractmethod
-    def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
-        """Within it, the database can be asked about the records, encoded in `columns`."""
-
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        answers = []
-        with self._ask(table, columns) as ask:
-            progress("bounding contributions")
-            progress("counting")
-            for question in questions:
-                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
-                query = clipped_query(table, columns, question, crowds=self.crowds)
-                answers.append(fill_counts(question.columns, question.size(table), ask(query, beside)))
-        return tuple(answers)
-
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        query = within_query(table, choice.columns, choice, crowds=self.crowds)
-        return self._count_row(table, choice, query, progress)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        return self._count_row(table, choice, lost_query(table, choice), progress)
-
-    def _count_row(
-        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        with self._ask(table, choice.columns) as ask:
-            progress("bounding contributions")
-            (row,) = ask(query, {})
-            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
-
-
 def fill_counts(
     columns: tuple[str, ...], size: int, parts: Iterable[Iterable[NDArray[np.int64]]]
 ) -> TrueCounts:
@@ -482,3 +456,195 @@ def select_part(table: Table, columns: tuple[str, ...], *, source: str = "encode
     if part.beyond is not None:
         within += f" AND {digest} < '{part.beyond}'"
     return f"(SELECT * FROM {rows} AS all_parts WHERE {within}) AS in_part"
+
+
+class CountingEngine(ABC):
+    """The contract that every engine keeps: exact counts out, each individual held to its bounds.
+
+    What holds individuals to norms, and chooses among bounds, are the queries of this module.
+    """
+
+    crowds: ClassVar[bool] = True
+    """Whether somebody may have more than MOST_RECORDS records."""
+
+    def count(
+        self, table: Table, questions: tuple[AnyQuestion, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The exact answer to every question, in their order, each individual bounded as the question states.
+
+        All cells are counted in one pass over the records. Of a choice of a norm, the answer is the number of
+        individuals within each norm, then that of all; of a choice of a bound, the number of records that
+        each bound cuts off.
+        """
+        asked = defaultdict[str, list[Any]](list)
+        # Before a record is read: what fails later, for the records that it meets, would tell about them.
+        for question in questions:
+            question.check(table)
+            check_part(table, question)
+            if question.stated.bounding == "norm":
+                refuse_large_marginals(table, (question.columns,))
+            asked[question.stated.tally].append(question)
+        found = self._count_marginals(table, asked["cells"], asked["occupied"], progress)
+        if asked["clipped"]:
+            clipped = tuple(asked["clipped"])
+            found |= zip(clipped, self._count_clipped(table, clipped, progress), strict=True)
+        # One pass over the records for all that are about the same columns.
+        for columns in dict.fromkeys(each.columns for each in asked["streamed"]):
+            together = tuple(each for each in asked["streamed"] if each.columns == columns)
+            found |= zip(together, self._add_streamed(table, together, progress), strict=True)
+        found |= self._count_capped(table, asked["capped"], progress)
+        apart: dict[str, Callable[..., TrueCounts]] = {
+            "individuals": self._count_individuals,
+            "within": self._count_within,
+            "lost": self._count_lost,
+            "residuals": self._sum_residuals,
+        }
+        for tally, count in apart.items():
+            found |= {each: count(table, each, progress) for each in asked[tally]}
+        return tuple(found[each] for each in questions)
+
+    def _count_marginals(
+        self,
+        table: Table,
+        plain: list[Marginal],
+        sparse: list[OccupiedCells],
+        progress: Callable[[str], None],
+    ) -> dict[AnyQuestion, TrueCounts]:
+        if not plain and not sparse:
+            return {}
+        marginals = tuple(dict.fromkeys(each.columns for each in plain))
+        occupied = tuple(dict.fromkeys(each.columns for each in sparse))
+        counts = self._count_cells(table, marginals, occupied, progress)
+        dense = dict(zip(marginals, counts, strict=False))
+        with_records = dict(zip(occupied, counts[len(marginals) :], strict=True))
+        found: dict[AnyQuestion, TrueCounts] = {each: with_records[each.columns] for each in sparse}
+        for each in plain:
+            counted = dense[each.columns]
+            if each.queries is not None:
+                counted = TrueCounts(each.columns, each.queries.apply(counted.true_values))
+            found[each] = counted
+        return found
+
+    def _count_capped(
+        self, table: Table, capped: list[CappedMarginal], progress: Callable[[str], None]
+    ) -> dict[AnyQuestion, TrueCounts]:
+        """Marginals under bounds of their own; of those that differ in their sums only, the cells once."""
+        found: dict[AnyQuestion, TrueCounts] = {}
+        for columns, most in dict.fromkeys((each.columns, each.max_records) for each in capped):
+            (counted,) = self._count_cells(cap_records(table, most), (columns,), (), progress)
+            for each in capped:
+                if (each.columns, each.max_records) == (columns, most):
+                    sums = None if each.queries is None else each.queries.apply(counted.true_values)
+                    found[each] = counted if sums is None else TrueCounts(columns, sums)
+        return found
+
+    @abstractmethod
+    def snapshot(self, table: Table) -> AbstractContextManager[None]:
+        """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
+
+    @abstractmethod
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Raises an error about public facts: sizes, the source, its columns and types. Reads no record."""
+
+    def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
+        """The files of a table that must be unpacked to know whether they are damaged."""
+        return ()
+
+    @abstractmethod
+    def version(self, table: Table, *, secret: bytes) -> str:
+        """A keyed digest that changes when the source does, and says nothing else about it."""
+
+    @abstractmethod
+    def describe(self, table: Table) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+
+    @abstractmethod
+    def _count_cells(
+        self,
+        table: Table,
+        marginals: tuple[tuple[str, ...], ...],
+        occupied: tuple[tuple[str, ...], ...],
+        progress: Callable[[str], None],
+    ) -> tuple[TrueCounts, ...]:
+        """The counts of `marginals` over all their cells, then those of `occupied` where records are.
+
+        Privacy: one individual adds at most `table.contribution` to the counts of each marginal, whatever
+        the records hold; proofs in docs/proofs/bounds.md and docs/proofs/engines.md.
+        """
+
+    @abstractmethod
+    def _add_streamed(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The sums of products, or the outcomes, of bounded records, of questions about the same columns.
+
+        Privacy: one individual has at most `table.contribution` records, in units of 1 / table.grid, and a
+        record adds what the question's tables hold for its codes; proof in docs/proofs/linear.md.
+        """
+
+    @abstractmethod
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        """The number of individuals for every pair of cell and times.
+
+        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold; proof
+        in docs/proofs/user-counts.md.
+        """
+
+    @abstractmethod
+    def _sum_residuals(
+        self, table: Table, question: Residuals, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        """The sums of clipped residuals by cell, or the answers of queries over them.
+
+        Privacy: one individual adds at most clip * table.contribution to the cells, in L1, whatever the
+        records hold; proof in docs/proofs/additive.md.
+        """
+
+    @abstractmethod
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
+        """Within it, the database can be asked about the records, encoded in `columns`."""
+
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The answers in units of 1 / grid, each individual scaled down to the norm.
+
+        Privacy: one individual adds at most norm * grid to the answers of each question, in L2, whatever the
+        records hold; proof in docs/proofs/contribution-norms.md.
+        """
+        columns = all_columns(tuple(question.columns for question in questions))
+        answers = []
+        with self._ask(table, columns) as ask:
+            progress("bounding contributions")
+            progress("counting")
+            for question in questions:
+                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
+                query = clipped_query(table, columns, question, crowds=self.crowds)
+                answers.append(fill_counts(question.columns, question.size(table), ask(query, beside)))
+        return tuple(answers)
+
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals within each norm, then that of all individuals.
+
+        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
+        """
+        query = within_query(table, choice.columns, choice, crowds=self.crowds)
+        return self._count_row(table, choice, query, progress)
+
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of records that each bound cuts off, of max_records of each individual.
+
+        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing else
+        does; docs/proofs/capped-counts.md.
+        """
+        return self._count_row(table, choice, lost_query(table, choice), progress)
+
+    def _count_row(
+        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, choice.columns) as ask:
+            progress("bounding contributions")
+            (row,) = ask(query, {})
+            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))

@@ -42,7 +42,7 @@ from sfumato.core.engine.bounded import (
     sum_residuals,
 )
 from sfumato.core.engine.chain import check_order, family_names, follow_reference, link_records
-from sfumato.core.engine.counts import OccupiedTally, PortableEngine, Tally, number_table, render
+from sfumato.core.engine.counts import CountingEngine, OccupiedTally, Tally, number_table, render
 from sfumato.core.engine.encode import (
     connect,
     encode_column,
@@ -89,7 +89,7 @@ _MOST_CHUNKS = 32
 _SEALING = "sealing 2"  # changes with how records are made plain, so that what is kept is made anew
 
 
-class DuckDBEngine(PortableEngine):
+class DuckDBEngine(CountingEngine):
     """An engine over Parquet, CSV and CSV.gz files, looked up from one folder."""
 
     crowds = False  # all that is sealed is here, in far fewer records
@@ -418,7 +418,7 @@ class DuckDBEngine(PortableEngine):
             spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
             described = self._described = (table, digest(spec))
         whose = "" if table.reference is None else f"\n{self._facts(table.reference.table)}"
-        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}{whose}"
+        return f"{_SEALING}\n{file_facts(self._find(table).paths)}\n{described[1]}{whose}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
         """The columns that `names` asks of a table, and the one that names individuals."""

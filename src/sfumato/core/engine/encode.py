@@ -107,11 +107,7 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
         case Period(part):
             return f"CAST({_part(name, kind, part, column=column.name)} AS BIGINT)"
         case Tuples(values):
-            texts = [
-                _text(part, part_kind) if isinstance(label, str) else _integer_text(part, part_kind)
-                for (part, part_kind), label in zip(parts, values[0], strict=True)
-            ]
-            return " || '-' || ".join(texts)
+            return " || '-' || ".join(_spell_parts(parts, values[0]))
         case IntegerRange() if kind not in ("integer", "boolean"):
             # A condition such as fee > 50 is about all numbers, though only whole ones have a code.
             return _number(name, kind)
@@ -268,11 +264,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
                 text = _date_label(name, kind, column)
             return f"enum_code(TRY_CAST({text} AS {list_type}))"
         case Tuples(values):
-            parts = [
-                _text(part, part_kind) if isinstance(label, str) else _integer_text(part, part_kind)
-                for (part, part_kind), label in zip(stored, values[0], strict=True)
-            ]
-            joined = f" || {quote_text(_SEPARATOR)} || ".join(parts)
+            joined = f" || {quote_text(_SEPARATOR)} || ".join(_spell_parts(stored, values[0]))
             return f"enum_code(TRY_CAST({joined} AS {list_type}))"
         case Bins(edges):
             return encode_bins(_number(name, kind), edges, clamp=clamp)
@@ -339,6 +331,12 @@ def _integer(name: str, kind: Kind) -> str:
 
 def _integer_text(name: str, kind: Kind) -> str:
     return f"CAST({_integer(name, kind)} AS VARCHAR)"
+
+
+def _spell_parts(parts: list[tuple[str, Kind]], labels: tuple[object, ...]) -> list[str]:
+    """The SQL for the texts of the parts of a combination, of which one has these `labels`."""
+    pairs = zip(parts, labels, strict=True)
+    return [_text(*part) if isinstance(label, str) else _integer_text(*part) for part, label in pairs]
 
 
 def _text(name: str, kind: Kind) -> str:

@@ -469,11 +469,7 @@ def _spell_date(value: str, first_day: datetime) -> str:
 
 
 def _count_letters(letters: str) -> int:
-    """The place of a column, from none on: A, B, ..., Z, AA.
-
-    >>> [_count_letters(each) for each in ("A", "Z", "AA")]
-    [0, 25, 26]
-    """
+    """The place of a column, from none on: A, B, ..., Z, AA."""
     place = 0
     for letter in letters:
         place = 26 * place + ord(letter) - ord("A") + 1

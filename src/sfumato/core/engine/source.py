@@ -150,11 +150,11 @@ def find_files(
             f"{name} does not exist: {what}; it is looked up from the folder of the project file"
         )
     if database is not None:
-        return _describe_database(paths[0], database[1], name, _file_facts(paths))
+        return _describe_database(paths[0], database[1], name, file_facts(paths))
     lowered = source.lower()
     try:
         if lowered.endswith(_PLAIN):
-            return _describe(tuple(paths), name, encoding, quoting, names, _file_facts(paths))
+            return _describe(tuple(paths), name, encoding, quoting, names, file_facts(paths))
     except UNREADABLE as error:  # what Arrow cannot read is a ValueError
         if isinstance(error, SourceError):
             raise
@@ -162,11 +162,6 @@ def find_files(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
     raise SourceError(f"{name} must end in {READABLE}; {advise_format(source)}")
-
-
-def file_facts(source: FileSource) -> str:
-    """Names, sizes and times of the files: they change when a file does."""
-    return _file_facts(source.paths)
 
 
 def sign_contents(source: FileSource, *, secret: bytes, known: dict[str, str], kept_in: Path) -> str:
@@ -180,7 +175,7 @@ def sign_contents(source: FileSource, *, secret: bytes, known: dict[str, str], k
     from sfumato.core.engine.sealed import make_private
 
     begun, paths = time.time_ns(), _list_files(source.paths)
-    states = [sign_version(_file_facts([path]), secret=secret) for path in paths]
+    states = [sign_version(file_facts([path]), secret=secret) for path in paths]
     if not all(state in known for state in states):
         with suppress(OSError, ValueError):
             known.update(json.loads(kept_in.read_text(encoding="ascii")))
@@ -191,7 +186,7 @@ def sign_contents(source: FileSource, *, secret: bytes, known: dict[str, str], k
             status = path.stat()
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, lambda: hmac.new(secret, digestmod="sha256")).hexdigest()
-            if sign_version(_file_facts([path]), secret=secret) != state:
+            if sign_version(file_facts([path]), secret=secret) != state:
                 raise SourceError(f"{path.name!r} changed while it was read; ask again when it is complete")
             # A file system may tell times in whole seconds, even ones alone, or by a clock's ticks.
             if begun - status.st_ctime_ns > (10**8 if status.st_ctime_ns % 10**9 else 2 * 10**9):
@@ -212,7 +207,8 @@ def _list_files(paths: Sequence[Path]) -> list[Path]:
     return [*paths, *(each for each in beside if each.is_file())]
 
 
-def _file_facts(paths: Sequence[Path]) -> str:
+def file_facts(paths: Sequence[Path]) -> str:
+    """Names, sizes and times of files: they change when a file does."""
     facts = []
     for path in _list_files(paths):
         status = path.stat()

@@ -36,23 +36,17 @@ def relate_tables(family: Family) -> Table:
     """
     child, parent = family.child, family.parent
     _refuse_unfit(family)
-    columns: dict[str, Column] = {}
-    for name in family.parent_columns:
-        assert parent is not None
-        columns[family.of_parent(name)] = _code_column(family.of_parent(name), parent.column(name))
-    steps = IntegerRange(0, len(family.steps) - 1)
-    columns[family.number] = Column(name=family.number, stored=(family.number,), domain=steps)
-    columns[family.later] = Column(name=family.later, stored=(family.later,), domain=IntegerRange(0, 1))
-    for name in family.columns:
-        # Without a table of parents nobody is known to have no child.
-        absent = int(parent is not None)
-        columns[family.of_child(name)] = _code_column(
-            family.of_child(name), child.column(name), absent=absent
-        )
-    for name in family.columns:
-        columns[family.of_previous(name)] = _code_column(
-            family.of_previous(name), child.column(name), absent=1
-        )
+    listed: list[Column] = []
+    if parent is not None:
+        listed += [
+            _code_column(family.of_parent(each), parent.column(each)) for each in family.parent_columns
+        ]
+    for name, size in ((family.number, len(family.steps)), (family.later, 2)):
+        listed.append(Column(name=name, stored=(name,), domain=IntegerRange(0, size - 1)))
+    # Without a table of parents nobody is known to have no child.
+    for name_of, absent in ((family.of_child, int(parent is not None)), (family.of_previous, 1)):
+        listed += [_code_column(name_of(each), child.column(each), absent=absent) for each in family.columns]
+    columns = {each.name: each for each in listed}
     impossible = [
         {family.of_child(name): labels for name, labels in _code_rule(rule, child).items()}
         for rule in child.impossible

@@ -205,11 +205,12 @@ def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
     sources = {name: str(spec.get("source")) for name, spec in described.items() if not _is_public(spec)}
     for name, spec in described.items():
         columns = spec.get("columns")
-        listed = columns.values() if isinstance(columns, dict) else ()
-        named = [each.get("values_file") for each in listed if isinstance(each, dict)]
         rules = spec.get("rules")
-        named += [
-            each.get("file") for each in (rules if isinstance(rules, list) else ()) if isinstance(each, dict)
+        listed = [*columns.values()] if isinstance(columns, dict) else []
+        listed += rules if isinstance(rules, list) else []
+        # A column has its values in a file, a rule what decides what; `values_file` and `file` name it.
+        named = [
+            each.get(key) for each in listed if isinstance(each, dict) for key in ("values_file", "file")
         ]
         files = [folder / each for each in (*named, spec.get("parameters")) if isinstance(each, str)]
         if _is_public(spec):

@@ -119,21 +119,13 @@ class PrivacyUnit:
 
     @property
     def name(self) -> str:
-        """What is protected, as costs and certificates name it.
-
-        >>> PrivacyUnit(column="resident", max_records=2, period="month").name
-        'resident x month'
-        """
+        """What is protected, as costs and certificates name it."""
         if self.period is not None:
             return f"{self.column} x {self.period}"
         return self.column or "row"
 
     def note_bound(self, bounding: Bounding = "truncate") -> tuple[str, ...]:
-        """What is said of records that the bound leaves out; nothing where every row is an individual.
-
-        >>> PrivacyUnit(column="resident", max_records=20).note_bound()
-        ('records beyond 20 per individual are not counted',)
-        """
+        """What is said of records that the bound leaves out; nothing where every row is an individual."""
         if self.column is None:
             return ()
         whose = "individual" if self.period is None else f"individual and {self.period}"

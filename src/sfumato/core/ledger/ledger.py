@@ -69,11 +69,10 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    __slots__ = ("_reported", "_secret", "_shares", "_store", "_timeout", "_verified", "_writable")
+    __slots__ = ("_reported", "_secret", "_store", "_timeout", "_verified", "_writable")
 
-    # What was reported last, of which window: to find what is left takes milliseconds.
-    _reported: tuple[Window | None, BudgetReport] | None
-    _shares: dict[str, tuple[Window | None, SpentByPeriod, BudgetReport]]
+    # What was reported last of each share and of the whole, and from what: finding it takes milliseconds.
+    _reported: dict[str | None, tuple[tuple[object, ...], SpentByPeriod, BudgetReport]]
 
     def __init__(
         self,
@@ -293,12 +292,7 @@ class Ledger:
         With a `window`, of the periods that it reads; without one, of all: of the one with the least.
         """
         with self._history() as (_, history):
-            known = self._reported
-            if known is not None and known[0] == window and known[1].entries is history.entries:
-                return known[1]
-            report = _report(history.limit, history.spent, window, entries=history.entries, head=history.head)
-            self._reported = (window, report)
-            return report
+            return self._find_report(None, history.limit, history.spent, window, history)
 
     @try_again
     def change_budget(self, budget: Budget) -> BudgetEntry:
@@ -343,10 +337,7 @@ class Ledger:
             if share is None:
                 return None
             spent = history.spent_by.get(person, SpentByPeriod())
-            known = self._shares.get(person)
-            if known is None or known[0] != window or known[1] is not spent or known[2].budget != share:
-                known = self._shares[person] = (window, spent, _report(share, spent, window))
-            return known[2]
+            return self._find_report(person, share, spent, window, History())
 
     def verify(self, *, anchor: str | None = None) -> str:
         """The head of the chain, after checking every entry and every stored answer.
@@ -375,8 +366,7 @@ class Ledger:
         self._writable = writable
         self._secret = b""
         self._verified: History | None = None
-        self._reported = None
-        self._shares = {}
+        self._reported = {}
 
     def _create(self, budget: Budget) -> None:
         secret = secrets.token_bytes(32)
@@ -432,6 +422,20 @@ class Ledger:
             raise self._damaged("entries that were there before are gone or were changed")
         return history
 
+    def _find_report(
+        self, whose: str | None, budget: Budget, spent: SpentByPeriod, window: Window | None, history: History
+    ) -> BudgetReport:
+        known = self._reported.get(whose)
+        if (
+            known is None
+            or known[0] != (window, budget)
+            or known[1] is not spent
+            or known[2].entries is not history.entries
+        ):
+            known = (window, budget), spent, _report(budget, spent, window, history)
+            self._reported[whose] = known
+        return known[2]
+
     def _payload(self, session: Session, sequence: int, sealed: str) -> bytes:
         stored = session.read_answer(sequence)
         if stored is not None:
@@ -474,14 +478,7 @@ def _refuse_beyond_share(
             )
 
 
-def _report(
-    budget: Budget,
-    spent: SpentByPeriod,
-    window: Window | None,
-    *,
-    entries: tuple[Entry, ...] = (),
-    head: str = "",
-) -> BudgetReport:
+def _report(budget: Budget, spent: SpentByPeriod, window: Window | None, history: History) -> BudgetReport:
     """The report of the period that has least left, with all others that `window` reads."""
     first, *others = sorted(spent.find(find_periods(window)), key=lambda each: -each.rho)
     worst, rest = first, left(budget, first)
@@ -490,8 +487,9 @@ def _report(
         if rest > 0 and not admits(budget, each, [Cost(kind="pure", scale=rest)]):
             worst, rest = each, left(budget, each)
     beside = tuple(each for each in (first, *others) if each is not worst)
+    head = history.head if history.entries else ""
     return BudgetReport(
-        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=entries, head=head
+        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=history.entries, head=head
     )
 
 

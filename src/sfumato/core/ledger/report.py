@@ -61,14 +61,7 @@ class BudgetReport:
         return all(admits(self.budget, each, charge) for each in (self.sums, *self.beside))
 
     def list_periods(self) -> list[tuple[str, str, Amount]]:
-        """The periods that were ever read, by first and last of those that have the same left, in order.
-
-        >>> from fractions import Fraction
-        >>> half = add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 2))])
-        >>> groups = ((frozenset(["m1", "m2", "m10"]), half), (frozenset(["m3"]), Spent()))
-        >>> BudgetReport(budget=Budget(1), sums=half, groups=groups).list_periods()
-        [('m1', 'm2', 0.5), ('m3', 'm3', 1), ('m10', 'm10', 0.5)]
-        """
+        """The periods that were ever read, by first and last of those that have the same left, in order."""
         # The same charges leave the same, and what they leave takes a search.
         found: dict[tuple[tuple[Cost, ...], ...], Amount] = {}
         known = []
@@ -128,11 +121,7 @@ class BudgetReport:
         return f"BudgetReport({self.describe_left()})"
 
     def describe_left(self) -> str:
-        """What is left in one line, as pure epsilon and in charges like the last one.
-
-        >>> BudgetReport(budget=Budget(1), sums=Spent()).describe_left()
-        'epsilon 1 of 1 left'
-        """
+        """What is left in one line, as pure epsilon and in charges like the last one."""
         text = f"epsilon {self.left} of {self.total} left"
         more = self.more_like_last
         if more is None:

@@ -25,11 +25,11 @@ from sfumato.core.questions.question import (
     Queries,
     Question,
     Stated,
-    _digest,
     add_records,
     check_cells,
     count_answers,
     count_grid,
+    digest_numbers,
     tell_queries,
 )
 
@@ -219,7 +219,7 @@ class IndividualCounts(Question):
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: the number of pairs, their bound and their digest."""
-        digest = _digest(self.cells, self.times)
+        digest = digest_numbers(self.cells, self.times)
         return {"heads": {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}}
 
 

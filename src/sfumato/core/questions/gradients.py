@@ -6,7 +6,6 @@ whole numbers, and only then held to the norm, in whole numbers: the bound is ce
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
-from sfumato.core.questions.question import L2, Question, Stated
+from sfumato.core.questions.question import L2, Question, Stated, digest_numbers
 from sfumato.core.questions.residuals import freeze
 
 if TYPE_CHECKING:
@@ -141,14 +140,12 @@ class Gradients(Question):
 
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: the network's size, and the digest of its numbers."""
-        content = hashlib.sha256(repr((self.layers.sizes, self.classes)).encode())
-        for array in (*self.places, *self.values, self.targets, self.weights):
-            content.update(array.astype("<i8").tobytes())
+        numbers = (*self.places, *self.values, self.targets, self.weights)
         return {
             "gradients": {
                 "layers": list(self.layers.sizes),
                 "clip": str(self.clip),
                 "sampling": str(self.sampling),
-                "sha256": content.hexdigest(),
+                "sha256": digest_numbers(*numbers, about=[(self.layers.sizes, self.classes)]),
             }
         }

@@ -331,10 +331,7 @@ class MomentTally:
     def _combine(self) -> NDArray[np.object_]:
         """The sums of features, or of their products, from the weights by codes."""
         question = self._question
-        firsts, first = [], 1
-        for each in question.scores:
-            firsts.append(first)
-            first += each.shape[1]
+        firsts = _first_features(question.scores)
         places = {
             place: slice(firsts[place], firsts[place] + question.scores[place].shape[1])
             for place in self._used

@@ -6,6 +6,7 @@ Adding a kind means one record with these members, one function of the engine th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
@@ -227,7 +228,7 @@ class Queries:
 
     def to_record(self) -> dict[str, Any]:
         """The queries as a plain record: their number, grid and digest."""
-        digest = _digest(self.starts, self.members, self.weights)
+        digest = digest_numbers(self.starts, self.members, self.weights)
         return {"rows": self.rows, "cells": self.cells, "grid": self.grid, "sha256": digest}
 
 
@@ -242,8 +243,9 @@ def _repeats(starts: NDArray[np.int64], members: NDArray[np.integer[Any]], cells
     return bool((keys[1:] == keys[:-1]).any())
 
 
-def _digest(*arrays: NDArray[np.integer[Any]]) -> str:
-    content = hashlib.sha256()
+def digest_numbers(*arrays: NDArray[np.integer[Any]], about: Iterable[object] = ()) -> str:
+    """The SHA-256 of what is said `about` whole numbers, and of these."""
+    content = hashlib.sha256("".join(map(repr, about)).encode())
     for array in arrays:
         content.update(array.astype("<i8").tobytes())
     return content.hexdigest()

@@ -7,9 +7,7 @@ score and outcome.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +25,7 @@ from sfumato.core.questions.question import (
     check_cells,
     count_answers,
     count_grid,
+    digest_numbers,
     tell_queries,
 )
 
@@ -133,16 +132,15 @@ class Residuals(Question):
     @property
     def digest(self) -> str:
         """The SHA-256 of the model and its target, whole numbers all."""
-        content = hashlib.sha256(repr((self.target, self.intercept, self.known)).encode())
-        for term in self.terms:
-            content.update(repr(term.columns).encode())
-        parts: Iterable[NDArray[np.int64]] = (self.targets, *(term.scores for term in self.terms))
+        about: list[object] = [
+            (self.target, self.intercept, self.known),
+            *(each.columns for each in self.terms),
+        ]
+        parts = [self.targets, *(term.scores for term in self.terms)]
         if self.link is not None:
-            content.update(repr(self.link.low).encode())
-            parts = (*parts, self.link.values)
-        for part in parts:
-            content.update(part.astype("<i8").tobytes())
-        return content.hexdigest()
+            about.append(self.link.low)
+            parts.append(self.link.values)
+        return digest_numbers(*parts, about=about)
 
     def check(self, table: Table) -> None:
         """Raises an error about public facts if it does not fit `table`."""
@@ -261,18 +259,16 @@ class Outcomes(Question):
     @property
     def digest(self) -> str:
         """The SHA-256 of the model, its target and the edges, whole numbers all."""
-        content = hashlib.sha256(repr((self.target, self.columns, self.group)).encode())
+        about: list[object] = [(self.target, self.columns, self.group)]
         parts = [self.targets, self.edges]
         if self.residual_edges is not None:
             parts.append(self.residual_edges)
         if self.link is not None:
             parts += [np.array([self.link.low]), self.link.values]
         for scorer in self.scorers:
-            content.update(repr((scorer.intercept, [term.columns for term in scorer.terms])).encode())
+            about.append((scorer.intercept, [term.columns for term in scorer.terms]))
             parts += [term.scores for term in scorer.terms]
-        for part in parts:
-            content.update(part.astype("<i8").tobytes())
-        return content.hexdigest()
+        return digest_numbers(*parts, about=about)
 
     def check(self, table: Table) -> None:
         """Raises an error about public facts if it does not fit `table`."""
