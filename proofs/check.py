@@ -1,11 +1,13 @@
 """Compiles the machine-checked proofs, says which lemma fails, and prints the axioms of the main theorems.
 
 `python proofs/check.py` is `make proofs`. Where Coq is missing and cannot be installed, it says so and stops.
-`build` and `build_oracle` are for tests/proofs: they compile what changed and no more.
+`build` and `build_oracle` are for tests/proofs: they compile what changed and no more. `--record` records
+the functions of Python as they are, once their theorems have been read against them.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -14,9 +16,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / ".proofs"
+SOURCE = HERE.parent / "src" / "sfumato"
 PACKAGES = ("coq", "libcoq-coquelicot", "ocaml-nox")
 ORDER = tuple(HERE.joinpath("ORDER").read_text(encoding="utf-8").split())
 """The files, each after those that it needs."""
@@ -41,12 +45,75 @@ class ProofError(Exception):
     """A proof that does not hold, or rests on what it must not."""
 
 
-def read_claims() -> list[dict[str, object]]:
+def read_claims() -> list[dict[str, Any]]:
     """The main theorems: each with its claim in words and the functions of Python that it models."""
-    claims: list[dict[str, object]] = tomllib.loads((HERE / "claims.toml").read_text(encoding="utf-8"))[
-        "claim"
-    ]
+    claims: list[dict[str, Any]] = tomllib.loads((HERE / "claims.toml").read_text(encoding="utf-8"))["claim"]
     return claims
+
+
+def find_definition(place: str) -> ast.AST:
+    """The function or class that a place such as core/law.py::Law.exponent names."""
+    path, _, name = place.partition("::")
+    node: ast.AST = ast.parse((SOURCE / path).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        found = [
+            each
+            for each in getattr(node, "body", ())
+            if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == part
+        ]
+        if not found:
+            raise ProofError(f"there is no {place}")
+        node = found[0]
+    return node
+
+
+def digest_definition(place: str) -> str:
+    """A digest of what a function does: of its tree, without docstrings, comments and layout."""
+    return hashlib.sha256(repr(_spell(find_definition(place))).encode()).hexdigest()[:16]
+
+
+def _spell(node: object) -> object:
+    # Fields that are empty or about types are left out, since versions of Python differ in which there are.
+    if isinstance(node, list):
+        return [_spell(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = dict(ast.iter_fields(node))
+    body = fields.get("body")
+    if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+        told = body[0].value
+        if isinstance(told, ast.Constant) and isinstance(told.value, str):
+            fields["body"] = body[1:]
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, [])
+        and name not in ("ctx", "kind", "type_comment", "type_params", "annotation", "returns")
+    }
+    return type(node).__name__, [(name, _spell(value)) for name, value in sorted(kept.items())]
+
+
+def read_models() -> dict[str, str]:
+    """What was recorded of every function that a theorem is about."""
+    return dict(tomllib.loads((HERE / "models.toml").read_text(encoding="utf-8")))
+
+
+def find_models() -> dict[str, list[str]]:
+    """The functions that theorems are about, each with these theorems."""
+    models: dict[str, list[str]] = {}
+    for claim in read_claims():
+        for place in claim["models"]:
+            models.setdefault(place, []).append(str(claim["name"]))
+    return dict(sorted(models.items()))
+
+
+def record() -> None:
+    """Records the functions of Python as they are."""
+    lines = [f'"{place}" = "{digest_definition(place)}"\n' for place in find_models()]
+    told = (
+        "# Written by `python proofs/check.py --record`, once theorems were read against these functions.\n\n"
+    )
+    (HERE / "models.toml").write_text(told + "".join(lines), encoding="utf-8")
 
 
 def install() -> str | None:
@@ -148,6 +215,9 @@ def build_oracle() -> Path:
 
 def main() -> int:
     """Compiles all proofs and prints the axioms; 1 if one fails."""
+    if sys.argv[1:] == ["--record"]:
+        record()
+        return 0
     reason = install()
     if reason is not None:
         print(f"proofs are skipped: {reason}")

@@ -107,6 +107,14 @@ def is_code(text):
     return bool(NAME.fullmatch(text)) and ("_" in text or "." in text or "(" in text or text[:1].isupper())
 
 
+def is_theorem(text):
+    """Whether a name is that of a theorem in proofs/, after the name of its file."""
+    module, _, name = text.partition(".")
+    path = ROOT / "proofs" / f"{module}.v"
+    named = path.exists() and re.search(rf"^(Theorem|Lemma) {name} :", path.read_text("utf-8"), re.MULTILINE)
+    return bool(named)
+
+
 def list_stale(text):
     text = FENCED.sub("", text)
     stale = []
@@ -118,6 +126,7 @@ def list_stale(text):
         elif is_code(quoted):
             parts = quoted.split("(")[0].split(".")
             known = set(parts) <= all_names() and all(has_member(*pair) for pair in pairwise(parts))
+            known = known or is_theorem(quoted)
             stale += [] if known else [quoted]
     for first, second, path in PLACED.findall(text):
         for name in filter(None, (first, second)):

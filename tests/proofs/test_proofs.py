@@ -1,6 +1,5 @@
 """The machine-checked proofs: they compile, rest on the reals alone, and name code that there is."""
 
-import ast
 import re
 import shutil
 from pathlib import Path
@@ -17,19 +16,6 @@ FILES = sorted((ROOT / "proofs").glob("*.v"))
 check = load_check()
 needs_coq = pytest.mark.skipif(shutil.which("coqc") is None, reason=REASON)
 CLAIMS = check.read_claims()
-
-
-def find_definition(place):
-    """The function or method that a place such as core/law.py::Law.exponent names."""
-    path, _, name = place.partition("::")
-    node = ast.parse((SOURCE / path).read_text(encoding="utf-8"))
-    for part in name.split("."):
-        node = next(
-            each
-            for each in node.body
-            if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == part
-        )
-    return node
 
 
 @pytest.mark.slow
@@ -54,7 +40,7 @@ def test_a_claim_names_a_theorem_and_code(claim):
     assert claim["says"].endswith(".")
     assert claim["models"]
     for place in claim["models"]:
-        find_definition(place)
+        check.find_definition(place)
 
 
 @needs_coq
@@ -70,3 +56,60 @@ def test_a_broken_proof_is_reported_by_its_lemma(tmp_path, monkeypatch):
     (tmp_path / "Bad.v").write_text("Axiom wrong : 1 = 2.\n")
     with pytest.raises(check.ProofError, match="Axiom is not allowed"):
         check.build()
+
+
+@pytest.mark.parametrize(("place", "theorems"), check.find_models().items(), ids=lambda each: str(each)[:60])
+def test_code_is_what_its_theorems_were_read_against(place, theorems):
+    """A change says which theorem to read again; `python proofs/check.py --record` says that it was."""
+    recorded, found = check.read_models().get(place), check.digest_definition(place)
+    assert recorded == found, f"{place} changed: read {', '.join(theorems)} in proofs/ against it"
+
+
+def test_what_a_function_does_has_a_digest_and_how_it_is_laid_out_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "SOURCE", tmp_path)
+    texts = (
+        'def f(x: int) -> int:\n    """One."""\n    return x + 1\n',
+        "def f(x):\n    # two\n    return (x +\n            1)\n",
+        "def f(x):\n    return x + 2\n",
+    )
+    digests = []
+    for text in texts:
+        (tmp_path / "m.py").write_text(text)
+        digests.append(check.digest_definition("m.py::f"))
+    assert digests[0] == digests[1] != digests[2]
+
+
+STATUS = (ROOT / "docs" / "proofs" / "README.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in re.findall(r"^\|.*\|$", STATUS.partition("## Status")[2].partition("\n## ")[0], re.MULTILINE)
+][2:]
+KINDS = ("machine-checked", "proved on paper", "tested", "assumed")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+def test_a_row_of_the_status_table_names_what_there_is(row):
+    _, said, status, code, audit = row
+    assert said
+    assert status.startswith(KINDS), status
+    theorems = re.findall(r"`([A-Z]\w+\.\w+)`", status)
+    assert status.startswith("machine-checked") == bool(theorems), status
+    for theorem in theorems:
+        assert theorem in {claim["name"] for claim in CLAIMS}, theorem
+    for page in re.findall(r"\]\(([\w.-]+\.md)", said + status):
+        assert (ROOT / "docs" / "proofs" / page).exists(), page
+    places = re.findall(r"`([\w/]+\.py)(?:::([\w.]+))?`", code)
+    assert places, code
+    for path, name in places:
+        assert (SOURCE / path).exists(), path
+        if name:
+            check.find_definition(f"{path}::{name}")
+    audits = re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", audit)
+    assert audits, audit
+    for path in audits:
+        assert (ROOT / path).exists(), path
+
+
+def test_every_main_theorem_is_in_the_status_table():
+    told = set(re.findall(r"`([A-Z]\w+\.\w+)`", "".join(row[2] for row in ROWS)))
+    assert told == {claim["name"] for claim in CLAIMS}
