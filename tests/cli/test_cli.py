@@ -72,6 +72,15 @@ def test_exit_codes(project):
     assert "table.csv" in run("verify", "out", cwd=folder, code=4).stderr
 
 
+def test_errors_are_json_where_answers_are(project):
+    told = run(
+        "release", "recipe.toml", "--out", "o", "--epsilon", "99", "--json", cwd=project.parent, code=3
+    )
+    error = json.loads(told.stderr.splitlines()[-1])
+    assert (error["kind"], error["exit_code"]) == ("BudgetExceeded", 3)
+    assert "Nothing was spent" in error["error"]
+
+
 def test_init_drafts_a_project_that_names_what_is_missing(project):
     folder = project.parent
     draft = run("init", "t.parquet", cwd=folder)

@@ -150,8 +150,7 @@ def explain(
     from sfumato.core.exact import parse_exact
     from sfumato.core.files import check_file, write_file
     from sfumato.report.explain.composition import compare_compositions, describe_compositions
-    from sfumato.report.explain.explanation import describe_explanation, explain_guarantee
-    from sfumato.report.explain.guarantee import Guarantee
+    from sfumato.report.explain.guarantee import Guarantee, describe_explanation, explain_guarantee
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -86,11 +87,15 @@ def options(
 
 
 def main() -> None:
-    """Runs the command line; an error of ours, or an interrupt, is one line on stderr and its exit code."""
+    """Runs the command line; an error of ours, or an interrupt, is one line on stderr and its exit code.
+
+    With --json an error of ours is one JSON object, too.
+    """
     try:
         build_app(*(name for name in sys.argv[1:2] if name in COMMANDS))()
     except SfumatoError as error:
-        note(f"error: {error}")
+        told = {"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}
+        note(json.dumps(told) if "--json" in sys.argv else f"error: {error}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as done:
         if isinstance(done, SystemExit) and done.code != _INTERRUPTED:

@@ -7,11 +7,11 @@ import pytest
 from helpers.cases import read_cases
 from sfumato.core.errors import RecipeError
 from sfumato.local import CoinResponse, posterior
-from sfumato.report.explain.explanation import explain_guarantee
 from sfumato.report.explain.guarantee import (
     Guarantee,
     belief_bounds,
     best_guess,
+    explain_guarantee,
     largest_detection,
     read_epsilon,
 )

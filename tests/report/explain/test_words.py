@@ -5,8 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.report.explain.explanation import describe_explanation, explain_guarantee
-from sfumato.report.explain.guarantee import Guarantee
+from sfumato.report.explain.guarantee import Guarantee, describe_explanation, explain_guarantee
 from sfumato.report.explain.picture import draw_explanation
 from sfumato.report.pages.words import at_least, at_most
 

@@ -9,8 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from sfumato.report.explain.explanation import explain_guarantee
-from sfumato.report.explain.guarantee import Guarantee
+from sfumato.report.explain.guarantee import Guarantee, explain_guarantee
 from sfumato.report.explain.picture import draw_explanation
 from sfumato.report.pages.charts import draw_matrix, has_uneven_bins
 from sfumato.report.pages.series import ErrorPoint, draw_errors, draw_scatter, draw_series

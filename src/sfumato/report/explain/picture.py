@@ -6,8 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.report.explain.explanation import Explanation, count_queries
-from sfumato.report.explain.guarantee import Guarantee, belief_bounds, least_missed
+from sfumato.report.explain.guarantee import (
+    Explanation,
+    Guarantee,
+    belief_bounds,
+    count_queries,
+    least_missed,
+)
 from sfumato.report.explain.posterior import pure_bounds
 from sfumato.report.explain.powers import concentrated_powers
 from sfumato.report.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write
@@ -28,9 +33,7 @@ _SHEET = (
 def draw_explanation(explanation: Explanation) -> str:
     """Gives an SVG picture of the explanation; needs nothing from elsewhere and follows light and dark pages.
 
-    >>> from sfumato.report.explain.guarantee import Guarantee
-
-    >>> from sfumato.report.explain.explanation import explain_guarantee
+    >>> from sfumato.report.explain.guarantee import Guarantee, explain_guarantee
     >>> draw_explanation(explain_guarantee(Guarantee(kind="epsilon", amount=1))).startswith("<svg ")
     True
     """
