@@ -1,6 +1,9 @@
+import gzip
 import math
+import pickle
 from collections import Counter
 from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,11 @@ def make(folder, table, *, name="t.parquet", unit="row", columns, **facts):
     if unit != "row":
         facts.setdefault("max_records", 100)
     return parse_table("t", {"source": name, "unit": unit, "columns": columns, **facts})
+
+
+def describe(source, values, **facts):
+    """A table with one column of listed values, and rows for individuals where nothing else is said."""
+    return parse_table("t", {"source": source, "unit": "row", "columns": {"c": {"values": values}}, **facts})
 
 
 def count(folder, table, *columns):
@@ -83,8 +91,6 @@ def test_text_and_columnar_files_count_alike(tmp_path, name):
 
 
 def test_decimals_and_wide_integers_are_read(tmp_path):
-    from decimal import Decimal
-
     assert encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"values": [1, 2]}) == [1, 0]
     with pytest.raises(SourceError, match="stored with decimals"):
         encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"range": [1, 2]})
@@ -113,27 +119,19 @@ def test_a_table_without_rows_counts_zero(tmp_path):
 def test_malformed_text_never_raises(tmp_path):
     lines = b'p,c\n1,a\n2\n3,a,extra\n4,"b""\n5,\xff\xfe\n6,' + b"z" * 3_000_000 + b"\n7,a\n"
     (tmp_path / "t.csv").write_bytes(lines)
-    described = parse_table(
-        "t", {"source": "t.csv", "unit": "p", "max_records": 2, "columns": {"c": {"values": ["a"]}}}
-    )
+    described = describe("t.csv", ["a"], unit="p", max_records=2)
     assert count(tmp_path, described, "c")[0] >= 1
 
 
 def test_compressed_text_and_other_delimiters(tmp_path):
-    import gzip
-
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"p;c\n1;a\n2;b,b\n"))
-    described = parse_table(
-        "t", {"source": "t.csv.gz", "unit": "row", "columns": {"c": {"values": ["a", "b,b"]}}}
-    )
+    described = describe("t.csv.gz", ["a", "b,b"])
     assert count(tmp_path, described, "c").tolist() == [1, 1]
 
 
 def test_line_breaks_inside_quotes_are_text(tmp_path):
     (tmp_path / "t.csv").write_text('p,c\n1,"a\nb"\n2,a\n3\n4,b,extra\n')
-    described = parse_table(
-        "t", {"source": "t.csv", "unit": "row", "columns": {"c": {"values": ["a", "a\nb"]}}}
-    )
+    described = describe("t.csv", ["a", "a\nb"])
     assert count(tmp_path, described, "c").tolist() == [1, 1]
 
 
@@ -163,9 +161,7 @@ def test_moments_of_every_kind_are_read_and_never_fail(tmp_path, unit, zone):
 def test_several_files_are_one_table(tmp_path):
     for part in range(3):
         pq.write_table(pa.table({"c": ["a"] * (part + 1)}), tmp_path / f"part{part}.parquet")
-    described = parse_table(
-        "t", {"source": "part*.parquet", "unit": "row", "columns": {"c": {"values": ["a"]}}}
-    )
+    described = describe("part*.parquet", ["a"])
     assert count(tmp_path, described, "c").tolist() == [6]
 
 
@@ -215,8 +211,6 @@ def test_dropped_records_do_not_use_up_the_bound(tmp_path):
 
 
 def test_exact_counts_print_without_values_and_do_not_pickle(tmp_path):
-    import pickle
-
     counts = TrueCounts(("c",), np.array([123456789]))
     assert "123456789" not in repr(counts)
     with pytest.raises(TypeError, match="pickled"):
@@ -281,7 +275,7 @@ def test_a_path_is_not_a_pattern(tmp_path, name, sibling):
     for path, text in ((name, "a"), (sibling, "b")):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"c": [text]}), tmp_path / path)
-    described = parse_table("t", {"source": name, "unit": "row", "columns": {"c": {"values": ["a", "b"]}}})
+    described = describe(name, ["a", "b"])
     assert count(tmp_path, described, "c").tolist() == [1, 0]
 
 
@@ -297,7 +291,7 @@ def test_units_that_cannot_be_told_apart_exactly_are_refused(tmp_path, kind):
 
 def test_a_missing_header_line_is_not_shown(tmp_path):
     (tmp_path / "t.csv").write_text("Jane Doe,HIV positive\nJohn,none\n")
-    described = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": {"values": ["a"]}}})
+    described = describe("t.csv", ["a"])
     with pytest.raises(SourceError) as caught:
         StatementEngine(tmp_path).check(described, (("c",),))
     assert "Jane" not in str(caught.value)
