@@ -449,37 +449,11 @@ def test_a_wide_table_is_refused_before_anything_is_allocated():
         build_tree(domain, pairs, limit=2**25)
 
 
-@FEW
-@given(problems())
-def test_the_likelihood_is_that_of_the_joint(problem):
-    domain, marginals, seed = problem
-    random = np.random.default_rng(seed)
-    model = estimate(
-        domain, measure(domain, make_joint(domain, seed), marginals, 30.0, random), iterations=10
-    )
-    rows = {name: random.integers(0, size, 50) for name, size in domain.items()}
-    joint = explicit_joint(model) / model.total
-    expected = np.log(joint[tuple(rows.values())]).sum()
-    assert model.log_likelihood(rows) == pytest.approx(expected, rel=1e-7)
-
-
 def make_chain(zeros=()):
     values = np.array([10.0, 20.0, 30.0, 40.0])
     domain = Domain({"a": 2, "b": 2, "c": 2})
     noisy = [Measurement(columns=each, values=values, sigma=1.0) for each in (("a", "b"), ("b", "c"))]
     return estimate(domain, noisy, zeros=zeros)
-
-
-def test_an_impossible_row_has_no_likelihood():
-    model = make_chain([(("a", "b"), np.array([[True, False], [False, False]]))])
-    codes = {name: np.zeros(1, np.int64) for name in "abc"}
-    assert model.log_likelihood(codes) == -math.inf
-
-
-def test_a_row_with_an_impossible_separator_has_no_likelihood():
-    model = make_chain([(("b",), np.array([True, False]))])
-    codes = {name: np.zeros(1, np.int64) for name in "abc"}
-    assert model.log_likelihood(codes) == -math.inf
 
 
 def test_what_a_model_does_not_have_is_refused():
@@ -488,8 +462,6 @@ def test_what_a_model_does_not_have_is_refused():
         model.marginal(("a", "z"))
     with pytest.raises(RecipeError, match="twice"):
         model.marginal(("a", "a"))
-    with pytest.raises(RecipeError, match="'c'"):
-        model.log_likelihood({"a": np.zeros(1, np.int64), "b": np.zeros(1, np.int64)})
 
 
 @settings(max_examples=15, deadline=None)

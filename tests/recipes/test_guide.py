@@ -9,8 +9,8 @@ import sfumato as sf
 from sfumato.core.facts.column import parse_column
 from sfumato.inference import Domain
 from sfumato.recipes import Adaptive, Tree
-from sfumato.recipes.shared.guide import _find_edges, _weigh_trust
-from sfumato.recipes.shared.public import encode_public
+from sfumato.recipes.shared.selection import _find_edges, _weigh_trust
+from sfumato.tables.codes import encode_public
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 SIZES = {"a": 12, "b": 12, "c": 12, "d": 4}

@@ -14,7 +14,8 @@ from sfumato.core.facts.project import read_project
 from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.files import parse_record
-from sfumato.recipes.shared.private_bins import fine_edges, join_cells
+from sfumato.recipes.shared.compression import join_cells
+from sfumato.recipes.shared.selection import fine_edges
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 COLUMNS = """

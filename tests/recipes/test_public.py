@@ -19,7 +19,8 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.table import parse_table
 from sfumato.recipes.shared import public as codes_module
-from sfumato.recipes.shared.public import encode_public, public_identifiers, read_public_table
+from sfumato.recipes.shared.public import public_identifiers, read_public_table
+from sfumato.tables.codes import encode_public
 
 DATES = [date(2019, 1, 1), date(2024, 2, 29), date(2021, 12, 31), date(1999, 7, 4), None]
 MOMENTS = [datetime(2019, 5, 6, hour, 59) for hour in (0, 7, 13, 23)] + [None]

@@ -137,15 +137,11 @@ def read_target(text: str, project: Project) -> StatementTarget:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _SpecimenRecipe:
+class _SpecimenRecipe(Recipe):
     """A recipe that asks what a specimen would ask, for made-up tables only."""
 
     specimen: Any
     kind: ClassVar[str] = "specimen"
-
-    @property
-    def table(self) -> str:
-        return str(self.specimen.table)
 
     def to_record(self) -> dict[str, Any]:
         return dict(self.specimen.to_record())
@@ -173,7 +169,7 @@ def specimen_target(
 ) -> RecipeTarget:
     """Returns the specimen as a target: what it asks, against what it says that costs."""
     return RecipeTarget(
-        recipe=_SpecimenRecipe(specimen=specimen),
+        recipe=_SpecimenRecipe(specimen=specimen, table=str(specimen.table)),
         epsilons=epsilons,
         delta=delta,
         claimed=lambda table: tuple(specimen.specimen_cost(table, each) for each in epsilons),

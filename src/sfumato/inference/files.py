@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import RecipeError, ReleaseError
+from sfumato.core.exact import parse_whole
 from sfumato.inference.domain import Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.kernels import find_steps, marginalise
@@ -173,7 +174,7 @@ def _read_model(rows: pa.Table) -> Model:
     if not np.array_equal(to_numpy(rows["clique"].combine_chunks()), _places(tree)):
         raise ValueError("the tables of a model are not in the order of its cliques")
     total, loss = (_read_amount(about[name], name) for name in ("total", "loss"))
-    evaluations, seed = (_read_whole(about[name], name) for name in ("evaluations", "seed"))
+    evaluations, seed = (parse_whole(about[name], name=name, low=0) for name in ("evaluations", "seed"))
     values = to_numpy(rows["value"].combine_chunks()).astype(np.float64)
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("a table with values that are negative or not finite")
@@ -233,9 +234,3 @@ def _read_amount(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError(f"its {name} is not a number of at least 0")
     return float(value)
-
-
-def _read_whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"its {name} is not a whole number of at least 0")
-    return value

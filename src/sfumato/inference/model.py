@@ -98,26 +98,6 @@ class Model:
             self._elimination = Elimination(self.tree, self.table)
         return self._elimination.marginal(columns)
 
-    def log_likelihood(self, columns: Mapping[str, NDArray[np.int64]]) -> float:
-        """Return the logarithm of the probability that the model gives to rows, all together."""
-        domain, tree = self.domain, self.tree
-        missing = [name for name in domain if name not in columns]
-        if missing:
-            raise RecipeError(f"the rows have no column {missing[0]!r}")
-        result = 0.0
-        with np.errstate(divide="ignore"):
-            for place, clique in enumerate(tree.cliques):
-                codes = number_cells(columns, clique, domain)
-                result += float(np.log(self.table(place) / self.total)[codes].sum())
-                if result == -np.inf:
-                    return result
-                separator = tree.separators[place]
-                if separator:
-                    shared = marginalise(self.table(place), find_steps(domain, clique, separator))
-                    codes = number_cells(columns, separator, domain)
-                    result -= float(np.log(shared / self.total)[codes].sum())
-        return result
-
     def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
         """Return `rows` rows, by default as many as the model has records, as codes by column.
 
@@ -125,7 +105,35 @@ class Model:
         are independent given what separates them. The same seed gives the same rows.
         """
         count = round(self.total) if rows is None else rows
-        return sample_rows(self, count, seed=self.seed if seed is None else seed)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise RecipeError("the number of rows must be a whole number of at least 0")
+        generator = np.random.Generator(np.random.PCG64(self.seed if seed is None else seed))
+        tree, domain = self.tree, self.domain
+        columns: dict[str, NDArray[np.int64]] = {}
+        rank = np.zeros(count, np.int64)  # where a row stands among all rows, by the columns it has
+        for place, clique in enumerate(tree.cliques):
+            separator = tree.separators[place]
+            # Sums over the first columns are rounded best, so those that others depend on come first.
+            later = [set(each) for each in tree.separators[place + 1 :]]
+            new = tuple(
+                sorted(
+                    (name for name in clique if name not in separator),
+                    key=lambda name: (-sum(name in each for each in later), name),
+                )
+            )
+            if not new:
+                continue
+            sizes = domain.shape(clique)
+            axes = [clique.index(name) for name in (*separator, *new)]
+            table = self.table(place).reshape(sizes).transpose(axes)
+            weights = np.ascontiguousarray(table).reshape(domain.cells(separator), domain.cells(new))
+            group = number_cells(columns, separator, domain) if separator else np.zeros(count, np.int64)
+            codes = _deal(weights, group, rank, generator)
+            for name in reversed(new):
+                columns[name] = codes % domain[name]
+                codes = codes // domain[name]
+            rank = _rerank(rank, [columns[name] for name in new], [domain[name] for name in new])
+        return {name: columns[name] for name in domain}
 
 
 def number_cells(
@@ -148,14 +156,7 @@ class Elimination:
     def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
         self._tree = tree
         self._table = table
-        self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
-        self._component: dict[str, int] = {}
-        components: list[int] = []
-        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
-            components.append(components[parent] if separator else place)
-            self._component |= dict.fromkeys(tree.cliques[place], components[place])
-            if separator:
-                self._near[place][parent] = self._near[parent][place] = separator
+        self._near, self._component = tree.connect()
         self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
         self._schedules: dict[tuple[int, int, Columns], _Schedule] = {}
         self._sides: dict[tuple[int, int], set[str]] = {}
@@ -303,39 +304,6 @@ class Elimination:
         shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
         product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
         return (*batch, *left, *right), product.reshape(-1)
-
-
-def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Return `rows` rows of `model`, as codes by column in the order of its domain."""
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
-        raise RecipeError("the number of rows must be a whole number of at least 0")
-    generator = np.random.Generator(np.random.PCG64(seed))
-    tree, domain = model.tree, model.domain
-    columns: dict[str, NDArray[np.int64]] = {}
-    rank = np.zeros(rows, np.int64)  # where a row stands among all rows, by the columns it has
-    for place, clique in enumerate(tree.cliques):
-        separator = tree.separators[place]
-        # Sums over the first columns are rounded best, so those that others depend on come first.
-        later = [set(each) for each in tree.separators[place + 1 :]]
-        new = tuple(
-            sorted(
-                (name for name in clique if name not in separator),
-                key=lambda name: (-sum(name in each for each in later), name),
-            )
-        )
-        if not new:
-            continue
-        sizes = domain.shape(clique)
-        axes = [clique.index(name) for name in (*separator, *new)]
-        table = model.table(place).reshape(sizes).transpose(axes)
-        weights = np.ascontiguousarray(table).reshape(domain.cells(separator), domain.cells(new))
-        group = number_cells(columns, separator, domain) if separator else np.zeros(rows, np.int64)
-        codes = _deal(weights, group, rank, generator)
-        for name in reversed(new):
-            columns[name] = codes % domain[name]
-            codes = codes // domain[name]
-        rank = _rerank(rank, [columns[name] for name in new], [domain[name] for name in new])
-    return {name: columns[name] for name in domain}
 
 
 def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:

@@ -48,6 +48,18 @@ class Tree:
                 holding.setdefault(name, []).append(place)
         object.__setattr__(self, "holding", holding)
 
+    def connect(self) -> tuple[list[dict[int, Columns]], dict[str, int]]:
+        """Return what every clique shares with others, by place, and the component of every column."""
+        near: list[dict[int, Columns]] = [{} for _ in self.cliques]
+        component: dict[str, int] = {}
+        components: list[int] = []
+        for place, (parent, separator) in enumerate(zip(self.parents, self.separators, strict=True)):
+            components.append(components[parent] if separator else place)
+            component |= dict.fromkeys(self.cliques[place], components[place])
+            if separator:
+                near[place][parent] = near[parent][place] = separator
+        return near, component
+
     @property
     def cells(self) -> int:
         """Return the number of cells of all cliques."""
@@ -89,15 +101,7 @@ class Growth:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.joined = {pair for clique in tree.cliques for pair in combinations(clique, 2)}
-        self._near: list[list[tuple[int, Columns]]] = [[] for _ in tree.cliques]
-        self._component: dict[str, int] = {}
-        components: list[int] = []
-        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
-            components.append(components[parent] if separator else place)
-            self._component |= dict.fromkeys(tree.cliques[place], components[place])
-            if separator:
-                self._near[place].append((parent, separator))
-                self._near[parent].append((place, separator))
+        self._near, self._component = tree.connect()
         self._base = tree.cells
         self._reached: dict[str, dict[str, int]] = {}
         self._eliminated: dict[tuple[Columns, ...], int] = {}
@@ -129,7 +133,7 @@ class Growth:
         ]
         seen = {place for place, _, _ in ways}
         for place, entered, added in ways:  # grows while it is gone through
-            for other, separator in self._near[place]:
+            for other, separator in self._near[place].items():
                 if other in seen:
                     continue
                 seen.add(other)

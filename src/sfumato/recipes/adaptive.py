@@ -20,18 +20,19 @@ import numpy as np
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_whole
-from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.choices import Candidate
 from sfumato.core.questions.measurement import Answer, Ask, Request
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import Growth, tree_cells
-from sfumato.recipes.base import Plan, is_column_list
+from sfumato.recipes.base import is_column_list
 from sfumato.recipes.shared.budget import RemainingBudget
 from sfumato.recipes.shared.compression import count_told, take_contrasts
 from sfumato.recipes.shared.fitting import (
     CHOICE,
     Asking,
     Fitting,
+    choose_marginal,
     count_rounds,
     measure_singles,
     noise_distance,
@@ -55,13 +56,6 @@ _DENSE_FITS = 8  # of the model, between rounds
 _MOST_WEIGHT = 10**6  # of a marginal; weights multiply scores, which have 64 bits
 
 
-_DENSE = (
-    " Where there are so many records that every pair of columns is worth its noise, all pairs are "
-    "measured without choosing, and only triples are chosen; along columns of few values they are "
-    "measured in differences, which single columns and pairs complete."
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive(Selection):
     """Synthetic rows of a graphical model whose marginals are chosen privately, one after the other.
@@ -82,30 +76,8 @@ class Adaptive(Selection):
 
     kind: ClassVar[str] = "adaptive"
     record_keys: ClassVar[Columns] = (
-        "table", "columns", "workload", "model_cells", "public", "seed", "rows"
+        "table", "columns", "workload", "model_cells", "public", "seed", "rows", "types", "guide", "bins"
     )  # fmt: skip
-    texts: ClassVar[Mapping[str, str]] = {
-        "idea": (
-            "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
-            "fitted to noisy marginals; which marginals are measured is chosen privately, each time one that "
-            "the model so far gets most wrong."
-        ),
-        "preprocessing": (
-            "What the rows should be good for, the workload, is stated in the recipe. No record is touched, "
-            "so the step costs nothing."
-        ),
-        "privatisation": (
-            "First every single column is measured with Gaussian noise: a little at first, and again "
-            "with a part of the budget that follows from how many records there are in a cell. Then, in "
-            "rounds, a marginal is chosen by the exponential mechanism: its score is the L1 distance between "
-            "its counts and the model's, less what noise alone would add, times its weight in the workload; "
-            "one individual moves it by at most its contribution times the weight. The marginal is measured "
-            "with Gaussian noise and the model is fitted anew. When a measurement moves the model by no more "
-            "than noise would, later rounds get more of the budget, or, if too little is left, single "
-            "columns get the rest. Rounds end when the Gaussian privacy of all choices and measurements "
-            "together has used up what was charged."
-        ),
-    }
 
     workload: Any = None
     model_cells: int = 2**21
@@ -115,11 +87,6 @@ class Adaptive(Selection):
         self._keep(workload=_parse_workload(self.workload))
         cells = parse_whole(self.model_cells, name="adaptive: model_cells", high=LARGEST_TREE)
         self._keep(model_cells=cells)
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        texts = Selection.describe(self, plan)
-        return texts | {"privatisation": texts["privatisation"] + _DENSE}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Return single columns, and all parts of the workload that are not too large."""
@@ -161,14 +128,8 @@ class Adaptive(Selection):
             offered = offered or _offer_marginals(
                 fitting, candidates, turn=turn, grid=budget.table.grid, sigma=sigma, model_cells=model_cells
             )
-            choice = Choice(
-                name=f"{label}choice {turn}",
-                candidates=offered,
-                epsilon=budget.calibrate_choice(share * CHOICE),
-            )
-            (chosen,) = yield (budget.spend(choice),)
-            assert isinstance(chosen, Chosen)
-            columns = choice.candidates[chosen.index].columns
+            name = f"{label}choice {turn}"
+            columns = yield from choose_marginal(budget, name, offered, share * CHOICE)
             offered = tuple(each for each in offered if each.columns != columns)
             if not measured or tree_cells(fitting.domain, [*held, *measured, columns]) <= model_cells:
                 ask = budget.calibrate_request(
@@ -474,14 +435,8 @@ def _choose_triples(
                 )
                 for columns in offered
             }
-        choice = Choice(
-            name=f"{label}choice {turn}",
-            candidates=tuple(candidates.values()),
-            epsilon=budget.calibrate_choice(share * CHOICE),
-        )
-        (chosen,) = yield (budget.spend(choice),)
-        assert isinstance(chosen, Chosen)
-        columns = choice.candidates[chosen.index].columns
+        offer = tuple(candidates.values())
+        columns = yield from choose_marginal(budget, f"{label}choice {turn}", offer, share * CHOICE)
         del offered[columns], candidates[columns]
         amount = budget.left if turn == rounds else share * (1 - CHOICE)
         name = f"{label}round {turn}: {' x '.join(columns)}"

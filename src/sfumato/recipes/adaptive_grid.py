@@ -26,17 +26,7 @@ from sfumato.inference.estimation import LARGEST_TREE, estimate
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import Model, assign_identifiers, assign_runs, draw_codes, number_cells
 from sfumato.inference.tree import build_tree
-from sfumato.recipes.base import (
-    MOST_ANSWERS,
-    Conversation,
-    Plan,
-    Product,
-    is_column_list,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-    stack_epsilons,
-)
+from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, is_column_list, released_names
 from sfumato.recipes.shared.granularity import (
     USUAL_QUANTILE,
     Pool,
@@ -56,7 +46,6 @@ if TYPE_CHECKING:
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23
 _MOST_COLUMNS = 8
-_LATER = ("quantile", "credible")  # stated only if they are given
 _MOST_VALUES = 100
 
 
@@ -90,8 +79,9 @@ class AdaptiveGrid(RowOptions):
 
     record_keys: ClassVar[Columns] = (
         "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows",
-        "quantile", "credible",
+        "quantile", "credible", "types",
     )  # fmt: skip
+    optional: ClassVar[tuple[str, ...]] = ("quantile", "credible")
     drawn_by: ClassVar[tuple[str, ...]] = (*RowOptions.drawn_by, "credible")
 
     outer: Sequence[Sequence[str]]
@@ -157,11 +147,6 @@ class AdaptiveGrid(RowOptions):
             )
         values = parse_whole(value["values"], name="adaptive-grid: values of identifiers", high=_MOST_VALUES)
         return {"column": value["column"], "values": values}
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; what is not given is left out."""
-        record = RowOptions.to_record(self)
-        return {key: value for key, value in record.items() if value is not None or key not in _LATER}
 
     @property
     def columns(self) -> Columns:
@@ -241,28 +226,32 @@ class AdaptiveGrid(RowOptions):
                 }
             )
         return Product(
-            table=stack_epsilons(plan.epsilons, tables),
+            table=plan.stack(tables),
             files={"model.parquet": pack_model(models)},
             varied=() if self.identifiers is False else (plan.table.unit.column or "",),
             facts={"models": facts},
         )
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        norms = "" if self.norms is None else _NORMS
-        facts = {
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
+        norms = "" if self.norms is None else self.part("norms")
+        if self.norms == "auto":
+            share = format_exact(100 * (self.quantile or USUAL_QUANTILE))
+            norms += self.part("chosen_norms", share=share)
+        norms += "" if self.quantile is None else self.part("records")
+        credible = " x ".join(self.credible or ())
+        return {
             "table": plan.table.name,
             "marginals": len(self.marginals),
             "measured": len(self.marginals) + sum(int(each["times"]) for each in self.copies),
             "noised": self._rounds(plan.table, plan.epsilons[0], plan.delta, several=False).number,
             "outer": "; ".join(" x ".join(columns) for columns in self.outer),
             "threshold": format_exact(self.threshold),
-            "norms": norms + self._describe_choice() + ("" if self._span is None else _PEOPLE),
-            "credible": self._describe_credible(),
+            "norms": norms + ("" if self._span is None else self.part("people")),
+            "credible": self.part("credible", cells=credible) if credible else "",
             "bins": describe_bins(plan.table, self.columns, self.within_bins, self.types),
             "identifiers": self._describe_identifiers(),
         }
-        return {key: text.format(**facts) for key, text in _TEXTS.items()}
 
     def _order(self, columns: Sequence[str]) -> Columns:
         return tuple(name for name in self.columns if name in columns)
@@ -290,7 +279,7 @@ class AdaptiveGrid(RowOptions):
 
     def _check(self, table: Table, domain: Domain, delta: Fraction) -> None:
         """Refuses what would fail after the charge."""
-        refuse_no_delta(self.kind, delta)
+        self.refuse_no_delta(delta)
         if table.unit.column is None and (self.norms is not None or self.identifiers is not False):
             key = "identifiers" if self.norms is None else "norms"
             raise RecipeError(
@@ -299,13 +288,9 @@ class AdaptiveGrid(RowOptions):
             )
         names = ["epsilon", *released_names(table, self.columns)]
         names += [] if self.identifiers is False else [table.unit.column or ""]
-        refuse_clash(self.kind, names)
+        self.refuse_clash(names)
         large = max(self.marginals, key=domain.cells)
-        if domain.cells(large) > _MOST_CELLS:
-            raise RecipeError(
-                f"adaptive-grid: {' x '.join(large)} has {domain.cells(large):,} cells, more than "
-                f"{_MOST_CELLS:,}; use coarser domains or fewer columns"
-            )
+        self.refuse_cells(table, large, _MOST_CELLS, advice="use coarser domains or fewer columns")
         zeros = find_zeros(table, self.columns, held=self.marginals)
         build_tree(domain, [*self.marginals, *(names for names, _ in zeros)], limit=LARGEST_TREE)
 
@@ -363,25 +348,12 @@ class AdaptiveGrid(RowOptions):
 
         return draw
 
-    def _describe_choice(self) -> str:
-        if self.norms != "auto":
-            return ""
-        share = format_exact(100 * (self.quantile or USUAL_QUANTILE))
-        return _CHOSEN_NORMS.format(share=share) + ("" if self.quantile is None else _RECORDS)
-
-    def _describe_credible(self) -> str:
-        if self.credible is None:
-            return ""
-        return _CREDIBLE.format(cells=" x ".join(self.credible))
-
     def _describe_identifiers(self) -> str:
-        if self.identifiers is False:
-            return ""
-        if self.identifiers is True:
-            return _NEW_IDENTIFIERS
         if isinstance(self.identifiers, Mapping):
-            return _RUNS.format(**self.identifiers)
-        return _PUBLIC_IDENTIFIERS.format(groups=" x ".join(self.identifiers))
+            return self.part("runs", **self.identifiers)
+        if isinstance(self.identifiers, bool):
+            return self.part("new_identifiers") if self.identifiers else ""
+        return self.part("public_identifiers", groups=" x ".join(self.identifiers))
 
 
 def _parse_list(value: object, key: str) -> Sequence[Any]:
@@ -396,68 +368,3 @@ def _parse_columns(value: object, key: str) -> Columns:
             f"adaptive-grid: {key} needs lists of columns, none empty and no column twice in one"
         )
     return tuple(value)
-
-
-_TEXTS = {
-    "idea": (
-        "The release is a table of synthetic rows. {marginals} marginals of table `{table}` are measured, "
-        "with repetitions {measured} times at every epsilon: {outer}, and all their parts. Cells that may be "
-        "large are measured one by one, all others as parts of sums; a graphical model is fitted to the "
-        "noisy answers, and the rows are drawn from it."
-    ),
-    "preprocessing": (
-        "Which marginals are measured, and how often, is stated in the recipe. No record is touched, so the "
-        "step costs nothing."
-    ),
-    "privatisation": (
-        "Marginals are measured from single columns upwards. A cell is plausible if all marginals with one "
-        "column less flagged its projection, that is measured it as a single cell and got at least "
-        "{threshold} standard deviations, on average over repetitions. Plausible cells are queries of their "
-        "own. The queries of the smaller marginals are repeated without the plausible cells, each divided by "
-        "the square root of the number of smaller marginals; equal ones are taken together. By induction the "
-        "weights of every cell have an L2 norm of at most 1, which is checked in whole numbers for every "
-        "measurement, so an individual moves the answers by its contribution at most. Which queries are "
-        "asked depends on earlier noisy answers only. All measurements at an epsilon have the same ratio of "
-        "noise to sensitivity, the exact one for {noised} Gaussian measurements.{norms}"
-    ),
-    "postprocessing": (
-        "A graphical model is fitted to all answers by weighted least squares, with the number of records "
-        "that the single columns show, and rows are drawn from it from a public seed. "
-        "{credible}{bins}{identifiers} All of it uses the noisy answers and public facts only, so it costs "
-        "nothing."
-    ),
-}
-
-_NORMS = (
-    " In measurements with a norm, each individual's contribution to the answers is scaled down to that L2 "
-    "norm instead of being held to the number of records, and the sensitivity is the norm."
-)
-_CHOSEN_NORMS = (
-    " Norms were chosen by the exponential mechanism, one for every number of columns, so that about "
-    "{share} % of individuals are within; their cost is part of the total."
-)
-_RECORDS = (
-    " The number of records is measured, too, under their full bound, and the model has so many: what norms "
-    "cut off is made up for by one factor."
-)
-_PEOPLE = (
-    " Individuals are counted by their number of records, with Gaussian noise as another measurement: each "
-    "in the stated number of values at most, and once in each."
-)
-_CREDIBLE = (
-    "Before the fit, noisy counts of single columns are drawn towards what they are on average, by the law "
-    "under which they are likeliest. Those of pairs are drawn towards what they were if the two columns "
-    "were independent, in the same way. No row lies in a cell of {cells} where less than one record is "
-    "expected. "
-)
-_RUNS = (
-    " Identifiers are invented. Each is on rows that are less than {values} values of `{column}` apart, as "
-    "many as individuals have by their noisy counts, and no more than an individual may have records."
-)
-_NEW_IDENTIFIERS = (
-    " Identifiers are invented; each has at most as many rows as an individual may have records."
-)
-_PUBLIC_IDENTIFIERS = (
-    " Identifiers are those of a public table, dealt among rows with the same {groups}; each has at most as "
-    "many rows as an individual may have records, and rows that are left over get one of their own."
-)

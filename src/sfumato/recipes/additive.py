@@ -24,7 +24,7 @@ from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.backfitting import Fitting, Task, may_join
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.evaluation import run_split, split_plan
-from sfumato.recipes.shared.model import ModelOptions, judge_target
+from sfumato.recipes.shared.model import ModelOptions, describe_model, judge_target
 from sfumato.recipes.shared.responses import count_columns, find_digits, list_responses
 
 Columns = tuple[str, ...]
@@ -57,7 +57,9 @@ class Additive(ModelOptions):
     """
 
     kind: ClassVar[str] = "additive"
-    record_keys: ClassVar[Columns] = ("table", "target", "inputs", "family", "pairs")
+    record_keys: ClassVar[Columns] = (
+        "table", "target", "inputs", "family", "pairs", "holdout", "groups", "choose"
+    )  # fmt: skip
     evaluated: ClassVar[bool] = True
 
     family: str | None = None
@@ -109,20 +111,18 @@ class Additive(ModelOptions):
         """Return the model of all noisy sums, term by term, until the budget is spent."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
-        (cost,) = plan.costs
-        assert cost.mu_squared is not None
         table = plan.table
         inputs = self.find_inputs(table)
         family = find_family(table, self.target, self.family)
         # Costs are rounded up, one by one: of a tiny epsilon, that is no longer nothing.
         scores = table.column(self.target).size if family == "classification" else 1
         questions = 16 * (len(inputs) + 16) * scores + 2 * len(inputs) ** 2
-        rounding = min(Fraction(2 * questions, 10**12), cost.mu_squared / 2)
-        budget = RemainingBudget(table, mu_squared=cost.mu_squared - rounding)
+        rounding = min(Fraction(2 * questions, 10**12), plan.mu_squared / 2)
+        budget = RemainingBudget(table, mu_squared=plan.mu_squared - rounding)
         progress("counting")
         counted = yield from count_columns(budget, inputs, self.target, family)
         fits = []
-        digits = find_digits(table, cost.mu_squared, inputs=len(inputs), family=family, target=self.target)
+        digits = find_digits(table, plan.mu_squared, inputs=len(inputs), family=family, target=self.target)
         responses = list_responses(table, self.target, family, counted, digits=digits.target)
         for place, response in enumerate(responses):
             task = Task(
@@ -147,11 +147,6 @@ class Additive(ModelOptions):
         )
         return _build_product(plan, model, inputs)
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        inputs = self.list_inputs(plan)
-        return {key: text.format(target=f"`{self.target}`", inputs=inputs) for key, text in _TEXTS.items()}
-
 
 def find_family(table: Table, target: str, stated: str | None) -> Family:
     """What kind of target the schema describes, or an error where it cannot be what the recipe states."""
@@ -170,7 +165,7 @@ def _build_product(plan: Plan, model: AdditiveModel, inputs: Columns) -> Product
     table = plan.table
     recipe = plan.recipe
     assert isinstance(recipe, Additive)
-    document = {**recipe.describe_model(plan, inputs=inputs, family=model.family), **model.to_record()}
+    about = describe_model(plan, target=recipe.target, inputs=inputs, family=model.family)
     flat = sum(int(not shape.scores.any()) for score in model.scores for shape in score.shapes)
     terms = sum(len(score.shapes) for score in model.scores)
     facts: dict[str, Any] = {"family": model.family, "terms": terms, "terms_without_effect": flat}
@@ -180,7 +175,9 @@ def _build_product(plan: Plan, model: AdditiveModel, inputs: Columns) -> Product
             "spend more epsilon, or use fewer inputs"
         )
     return Product(
-        table=_tabulate(table, model), files={"model.json": pack_model(document)}, facts={"model": facts}
+        table=_tabulate(table, model),
+        files={"model.json": pack_model({**about, **model.to_record()})},
+        facts={"model": facts},
     )
 
 
@@ -258,40 +255,3 @@ def _cut(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
     if low < 0 < high:
         edges.add(Fraction(0))
     return tuple(sorted(edges))
-
-
-_TEXTS = {
-    "idea": (
-        "The release is an additive model that predicts {target}: the sum of an intercept and of one "
-        "function of each of {inputs}. The functions are lookup tables over the public domains; how "
-        "uncertain noise makes them is released with them."
-    ),
-    "preprocessing": (
-        "A number with bounds only, or of a wide range, is cut into bins that follow from its bounds alone. "
-        "Records without a value of the domain in one of these columns are left out. No record is looked at "
-        "for any of it, so the step costs nothing."
-    ),
-    "sensitivity": (
-        "Counts of columns are as those of any marginal. Beyond these, what is asked are sums of residuals "
-        "by cell: for every record the target less what the model so far predicts, computed in whole numbers "
-        "from lookup tables and clipped to -c ... c. Let D and D' be tables that differ by one individual, "
-        "added or removed with all records. Its bounded records add to the sums by cell a vector of L1 norm, "
-        "and so of L2 norm, of at most their total weight times c. The answers are integer combinations of "
-        "these cells by a matrix whose rows by cell have an L2 norm of at most 1, checked in whole numbers, "
-        "so that they move by no more. Where neighbours exchange one individual for another, by twice that."
-    ),
-    "privatisation": (
-        "First every column is counted. Then, in sweeps, the sums of residuals are asked by a few columns "
-        "at a time, in a basis in which smooth functions need few numbers, each with Gaussian noise; the "
-        "terms of these columns are fitted anew before the next are asked. Where there are people enough, or "
-        "the recipe says so, pairs of inputs are asked about too, once for the choice of some of them by "
-        "these noisy sums, and then as single inputs are. The sum of all residuals, their "
-        "weight or their spread are asked once a sweep. If all terms together have few directions, sums of "
-        "the products of these are asked as well, and all terms are fitted at once."
-    ),
-    "postprocessing": (
-        "A term is what is expected of its coefficients given all noisy sums of it, under normal priors "
-        "whose variance is weighed by its likelihood against no effect at all. Tables are rounded to whole "
-        "numbers. All of it uses noisy answers and public facts only, so it costs nothing."
-    ),
-}

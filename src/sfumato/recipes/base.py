@@ -1,16 +1,19 @@
 """What a recipe is: a plan made of public facts, then questions and what is made of their noisy answers.
 
-`Options` is what the recipes of this room inherit from, `Plan` what a recipe makes of a described table, and
+`Recipe` is what the recipes of this room inherit from, `Plan` what a recipe makes of a described table, and
 `follow_recipe` asks its questions within the plan. Below are helpers for options and for released columns.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +39,8 @@ from sfumato.core.questions.measurement import (
 )
 from sfumato.core.questions.residuals import Residuals
 from sfumato.tables.arrays import label_array
+
+_PARAGRAPHS = ("idea", "preprocessing", "bounding", "sensitivity", "privatisation", "postprocessing")
 
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
@@ -73,44 +78,36 @@ Conversation = Generator[tuple[Ask, ...], tuple[Answer, ...], Product]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of a recipe, checked when they are given; the fields are the keys of its recipe file."""
+class Recipe:
+    """An algorithm that asks for measurements and makes a release of them.
+
+    Its fields are the keys of its recipe file, checked when they are given.
+    """
 
     kind: ClassVar[str]
+    """The recipe's name in a recipe file."""
     record_keys: ClassVar[tuple[str, ...]] = ()
     """The order in which certificates state the options, where it is not that of the fields."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """The options that certificates state only where they differ from the default."""
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
+    texts: ClassVar[Mapping[str, str]] = {}
+    """What its write-up says, paragraph by paragraph, where it does not stand in writeups.toml."""
 
     table: str
 
     def to_record(self) -> dict[str, Any]:
         """Return the recipe as a plain record that reads back as the same recipe."""
-        keys = self.record_keys or tuple(each.name for each in fields(self))
-        return {"recipe": self.kind, **{key: to_plain(getattr(self, key)) for key in keys}}
-
-    def _keep(self, **options: object) -> None:
-        """Keeps checked options in place of what was given."""
-        for key, value in options.items():
-            object.__setattr__(self, key, value)
-
-
-class Recipe(Protocol):
-    """An algorithm that asks for measurements and makes a release of them."""
-
-    @property
-    def kind(self) -> str:
-        """Return the recipe's name in a recipe file."""
-
-    @property
-    def table(self) -> str:
-        """Return the table it is about."""
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record that reads back as the same recipe."""
+        usual = {each.name: each.default for each in fields(self)}
+        keys = self.record_keys or tuple(usual)
+        given = {key: getattr(self, key) for key in keys}
+        kept = [key for key in keys if key not in self.optional or given[key] != usual[key]]
+        return {"recipe": self.kind, **{key: to_plain(given[key]) for key in kept}}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return what will be asked of `table`, from public facts alone."""
+        raise NotImplementedError
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return the product: a pure function of public facts and of the answers to what it asks on the way.
@@ -118,9 +115,70 @@ class Recipe(Protocol):
         Every batch of questions it yields is answered by a tuple in the same order: a Measurement for
         a Request, a Chosen for a choice. Names are unique within a run.
         """
+        raise NotImplementedError
+
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
+        raise NotImplementedError
 
     def describe(self, plan: Plan) -> dict[str, str]:
-        """Return paragraphs of the privacy write-up: idea, preprocessing, privatisation, postprocessing."""
+        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+        texts, facts = self.texts or _read_writeups()[self.kind], self.tell(plan)
+        return {key: texts[key].format(**facts).strip() for key in _PARAGRAPHS if key in texts}
+
+    def part(self, name: str, **facts: object) -> str:
+        """Return a part of this recipe's write-up that not every release has, with these facts."""
+        return write_part(self.kind, name, **facts)
+
+    def refuse_no_delta(self, delta: Fraction) -> None:
+        """Raises an error if there is no delta for Gaussian noise."""
+        if delta == 0:
+            raise RecipeError(
+                f"{self.kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, "
+                "and [budget] delta in the project file"
+            )
+
+    def refuse_clash(self, names: list[str]) -> None:
+        """Raises an error if two released columns would have one name."""
+        clash = next((name for name in names if names.count(name) > 1), None)
+        if clash is not None:
+            raise RecipeError(
+                f"{self.kind}: two released columns would be named {clash!r}; describe one by another name"
+            )
+
+    def refuse_cells(self, table: Table, columns: tuple[str, ...], most: int, *, advice: str) -> None:
+        """Raises an error if a marginal has more cells than the recipe can work on."""
+        cells = table.cells(columns)
+        if cells > most:
+            raise RecipeError(
+                f"{self.kind}: {' x '.join(columns)} has {cells:,} cells, more than {most:,}; {advice}"
+            )
+
+    def _keep_columns(self, *keys: str, empty: bool = False) -> None:
+        """Keeps options that list columns, if they are given; lists may be `empty`."""
+        usual = {each.name: each.default for each in fields(self)}
+        for key in keys:
+            value = getattr(self, key)
+            if value is None and usual[key] is None:
+                continue
+            if not (is_column_list(value) or (empty and value in ([], ()))):
+                raise RecipeError(f"{self.kind}: {key} must list columns of the table, none twice")
+            self._keep(**{key: tuple(value)})
+
+    def _keep(self, **options: object) -> None:
+        """Keeps checked options in place of what was given."""
+        for key, value in options.items():
+            object.__setattr__(self, key, value)
+
+
+@cache
+def _read_writeups() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("writeups.toml").read_text(encoding="utf-8"))
+
+
+def write_part(section: str, name: str, **facts: object) -> str:
+    """Return a part of write-ups with these facts in place."""
+    return _read_writeups()[section][name].format(**facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +235,26 @@ class Plan:
         if self.allowance is not None:
             return self.allowance
         return tuple(ask_cost(self.table, request) for request in self.requests)
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """Return the squared Gaussian privacy of a plan with one allowance of it."""
+        (cost,) = self.costs
+        assert cost.mu_squared is not None
+        return cost.mu_squared
+
+    def label(self, epsilon: Fraction) -> str:
+        """Return how the names of questions begin that are asked for one of several epsilons."""
+        return f"epsilon {format_exact(epsilon)}, " if len(self.epsilons) > 1 else ""
+
+    def stack(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """One table of what was made for every epsilon, which the first column names if there are several."""
+        if len(self.epsilons) > 1:
+            tables = [
+                rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
+                for rows, epsilon in zip(tables, self.epsilons, strict=True)
+            ]
+        return pa.concat_tables(tables, promote_options="default")
 
     def charged(self, asks: Iterable[Ask]) -> tuple[Cost, ...]:
         """Return what is charged once `asks` are all that was asked."""
@@ -329,15 +407,6 @@ def refuse_large_answers(plan: Plan) -> None:
         )
 
 
-def refuse_no_delta(kind: str, delta: Fraction) -> None:
-    """Raises an error if there is no delta for a recipe that adds Gaussian noise."""
-    if delta == 0:
-        raise RecipeError(
-            f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
-            "[budget] delta in the project file"
-        )
-
-
 def parse_epsilons(value: object) -> tuple[Fraction, ...]:
     """Return the epsilons that `value`, one number or a list, stands for.
 
@@ -360,21 +429,6 @@ def is_column_list(value: object) -> TypeGuard[Sequence[str]]:
     return 0 < len(value) == len(set(value))
 
 
-def label_epsilon(plan_epsilons: tuple[Fraction, ...], epsilon: Fraction) -> str:
-    """Return how the names of questions begin that are asked for one of several epsilons."""
-    return f"epsilon {format_exact(epsilon)}, " if len(plan_epsilons) > 1 else ""
-
-
-def stack_epsilons(epsilons: tuple[Fraction, ...], tables: Sequence[pa.Table]) -> pa.Table:
-    """One table of what was made for every epsilon, which the first column names if there are several."""
-    if len(epsilons) > 1:
-        tables = [
-            rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
-            for rows, epsilon in zip(tables, epsilons, strict=True)
-        ]
-    return pa.concat_tables(tables, promote_options="default")
-
-
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     """Return one array per released column, with a label for every cell in row-major order."""
     sizes = [table.column(name).size for name in names]
@@ -391,15 +445,6 @@ def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
     """Return the names under which the columns are released."""
     columns = [table.column(name) for name in names]
     return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
-
-
-def refuse_clash(kind: str, names: list[str]) -> None:
-    """Raises an error if two released columns would have one name."""
-    clash = next((name for name in names if names.count(name) > 1), None)
-    if clash is not None:
-        raise RecipeError(
-            f"{kind}: two released columns would be named {clash!r}; describe one by another name"
-        )
 
 
 def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,10 +16,17 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
 from sfumato.core.questions.choices import CapChoice, Chosen
 from sfumato.core.questions.counts import CappedMarginal, Marginal
-from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost, request_sensitivity
+from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost
 from sfumato.core.questions.question import Queries
-from sfumato.recipes.base import Conversation, Plan, Product, label_epsilon
-from sfumato.recipes.shared.counts import CountOptions, describe_threshold, finish_counts, parse_threshold
+from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.shared.budget import sum_groups
+from sfumato.recipes.shared.counts import (
+    CountOptions,
+    describe_threshold,
+    finish_counts,
+    parse_threshold,
+    request_laplace,
+)
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -62,11 +69,7 @@ class CappedCounts(CountOptions):
         """Return all of every epsilon, charged before the first question."""
         by = tuple(self.by)
         self.check_names(table)
-        if table.cells(by) > _MOST_CAPPED_CELLS:
-            raise RecipeError(
-                f"capped-counts: {' x '.join(by)} has {table.cells(by):,} cells, more than "
-                f"{_MOST_CAPPED_CELLS:,}; use fewer columns or coarser domains"
-            )
+        self.refuse_cells(table, by, _MOST_CAPPED_CELLS, advice="use fewer columns or coarser domains")
         if table.unit.max_records == 1:
             raise RecipeError(
                 "capped-counts: nobody has more than one record that counts, so there is no bound to choose; "
@@ -85,7 +88,7 @@ class CappedCounts(CountOptions):
         """Return every cell with its count, for every epsilon."""
         released, facts = [], []
         for epsilon in plan.epsilons:
-            label = label_epsilon(plan.epsilons, epsilon)
+            label = plan.label(epsilon)
             chosen, total = yield self._first_asks(plan.table, epsilon, label)
             assert isinstance(chosen, Chosen)
             assert isinstance(chosen.choice, CapChoice)
@@ -100,10 +103,10 @@ class CappedCounts(CountOptions):
             facts.append({"epsilon": format_exact(epsilon), "records": bound, "scaled_by": f"{factor:.6f}"})
         return Product(table=self.tabulate(plan, released), varied=("count",), facts={"bounds": facts})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         most = plan.table.unit.max_records
-        facts = {
+        return {
             "table": plan.table.name,
             "columns": ", ".join(self.by),
             "cells": plan.table.cells(tuple(self.by)),
@@ -112,7 +115,6 @@ class CappedCounts(CountOptions):
             "half": format_exact(self.share / 2),
             "threshold": describe_threshold(self.threshold),
         }
-        return {key: text.format(**facts) for key, text in _CAPPED_COUNTS.items()}
 
     def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
         """Return the cost of the first questions, and the most that counts cost under any bound."""
@@ -131,13 +133,8 @@ class CappedCounts(CountOptions):
 
     def _counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> Request:
         """Return the request for counts under `bound`, for what is left of epsilon."""
-        probe = Request(
-            name=f"{label}counts of at most {bound} records",
-            counted=CappedMarginal(tuple(self.by), bound),
-            noise="laplace",
-            scale=Fraction(1),
-        )
-        return replace(probe, scale=request_sensitivity(table, probe) / (epsilon * (1 - self.share)))
+        name, counted = f"{label}counts of at most {bound} records", CappedMarginal(tuple(self.by), bound)
+        return request_laplace(table, name, counted, epsilon * (1 - self.share))
 
 
 def list_caps(most: int) -> tuple[int, ...]:
@@ -157,8 +154,7 @@ def list_caps(most: int) -> tuple[int, ...]:
 @lru_cache(maxsize=4)
 def sum_all(cells: int) -> Queries:
     """Return the sum of all cells, as one query."""
-    ones = np.ones(cells, np.int32)
-    return Queries(cells=cells, grid=1, starts=np.array([0, cells]), members=np.arange(cells), weights=ones)
+    return sum_groups(np.zeros(cells, np.int64), 1)
 
 
 def _scale_up(counts: Measurement, total: Measurement, *, most: Fraction) -> float:
@@ -168,32 +164,6 @@ def _scale_up(counts: Measurement, total: Measurement, *, most: Fraction) -> flo
     if kept <= 0:
         return 1.0
     return min(max(1.0, records / kept), float(most))
-
-
-_CAPPED_COUNTS = {
-    "idea": (
-        "The release is a histogram of table `{table}` over {columns}, {cells:,} cells. How many records of "
-        "one individual count, up to {most}, is chosen privately: few records need little noise, many "
-        "records lose nothing."
-    ),
-    "preprocessing": (
-        "An empty histogram with {cells:,} cells is laid out from the described domains alone, which costs "
-        "nothing."
-    ),
-    "privatisation": (
-        "A part of {half} of each epsilon chooses the bound c by the exponential mechanism. Its score is "
-        "minus the number of records cut off by c, of at most {most} per individual, minus the sum over all "
-        "cells of the noise to be expected, which is public. An individual moves a score by at most {moved}. "
-        "A part of {half} pays for the number of records, at the full bound of {most}. The rest pays for the "
-        "histogram with every individual held to c records, and noise to match."
-    ),
-    "postprocessing": (
-        "The noisy counts are multiplied by one factor, the noisy number of all records over the sum of the "
-        "noisy counts, so that what the bound cut off is made up for in total; then they are rounded and set "
-        "to 0 where they are negative.{threshold} All of it uses noisy counts only, so it costs nothing; "
-        "`measurements.parquet` keeps the counts as they were."
-    ),
-}
 
 
 def ask_bound(
@@ -217,10 +187,6 @@ def ask_bound(
         penalties=tuple(min(math.ceil(cells * noise), 2**61) for noise in noises),
         epsilon=half,
     )
-    total = Request(
-        name=f"{label}number of records",
-        counted=Marginal(columns, sum_all(cells)),
-        noise="laplace",
-        scale=Fraction(1),
+    return choice, request_laplace(
+        table, f"{label}number of records", Marginal(columns, sum_all(cells)), half
     )
-    return choice, replace(total, scale=request_sensitivity(table, total) / half)

@@ -11,7 +11,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, request_sensitivity
-from sfumato.recipes.base import Conversation, Options, Plan, Product
+from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.counts import (
     CountOptions,
     Noise,
@@ -40,6 +40,7 @@ class CellCounts(CountOptions):
     """
 
     kind: ClassVar[str] = "cell-counts"
+    optional: ClassVar[tuple[str, ...]] = ("threshold",)
 
     noise: Noise = "auto"
     threshold: Any = 0
@@ -48,13 +49,6 @@ class CellCounts(CountOptions):
         CountOptions.__post_init__(self)
         check_noise(self.noise, kind=self.kind)
         self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; a threshold of 0 is left out."""
-        record = Options.to_record(self)
-        if not self.threshold:
-            del record["threshold"]
-        return record
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request per epsilon, all for the same marginal."""
@@ -88,31 +82,12 @@ class CellCounts(CountOptions):
             )
         return Product(table=self.tabulate(plan, counts), varied=("count",))
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        facts = {
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
+        return {
             "table": plan.table.name,
             "cells": plan.table.cells(tuple(self.by)),
             "sizes": ", ".join(f"{name} ({plan.table.column(name).size})" for name in self.by),
             "rounded": "" if plan.table.grid == 1 else "divided by the weight grid and rounded, then ",
             "threshold": describe_threshold(self.threshold),
         }
-        return {key: text.format(**facts) for key, text in _CELL_COUNTS.items()}
-
-
-_CELL_COUNTS = {
-    "idea": (
-        "The release is a histogram: the number of records of table `{table}` in every combination of "
-        "{sizes}, {cells:,} cells in all. Every cell, occupied or empty, gets noise of its own before "
-        "anything is looked at."
-    ),
-    "preprocessing": (
-        "An empty histogram with {cells:,} cells is laid out from the described domains alone. No record is "
-        "touched, so the step costs nothing."
-    ),
-    "postprocessing": (
-        "The noisy counts are {rounded}set to 0 where they are negative.{threshold} This uses the noisy "
-        "counts only, so it costs nothing; it biases small counts upwards, and `measurements.parquet` keeps "
-        "the counts as they were."
-    ),
-}

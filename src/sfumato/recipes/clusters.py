@@ -13,8 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import NORMAL_95, format_exact, parse_whole
-from sfumato.core.facts.column import column_spec
+from sfumato.core.exact import NORMAL_95, parse_whole
 from sfumato.core.questions.measurement import Measurement
 from sfumato.core.questions.moments import SCORE_GRID, Moments
 from sfumato.inference.models.clusters import Clusters as Found
@@ -25,19 +24,12 @@ from sfumato.inference.models.clusters import (
     scale_column,
     spread_places,
 )
-from sfumato.inference.models.design import Term, bound_columns, code_ends, number_values
-from sfumato.inference.models.document import FORMAT, pack_model
-from sfumato.recipes.base import (
-    Conversation,
-    Options,
-    Plan,
-    Product,
-    is_column_list,
-    refuse_clash,
-    refuse_no_delta,
-)
+from sfumato.inference.models.design import bound_columns, number_term, number_values
+from sfumato.inference.models.document import pack_model
+from sfumato.recipes.base import Conversation, Plan, Product, Recipe, is_column_list
 from sfumato.recipes.linear import round_number
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
+from sfumato.recipes.shared.model import describe_model
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -52,7 +44,7 @@ _RELEASED = ("cluster", "size", "size_low_95", "size_high_95")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clusters(Options):
+class Clusters(Recipe):
     """Up to `clusters` centres of records in the space of `columns`, with their sizes: private k-means.
 
     Columns are numbers with public bounds, by which they are scaled. Records are counted and added up by the
@@ -81,9 +73,9 @@ class Clusters(Options):
         """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
         if len(epsilons) != 1:
             raise RecipeError("clusters: one epsilon; make one release for each")
-        refuse_no_delta(self.kind, delta)
+        self.refuse_no_delta(delta)
         columns = tuple(self.columns)
-        refuse_clash(self.kind, [*_RELEASED, *columns])
+        self.refuse_clash([*_RELEASED, *columns])
         table = bound_columns(table, columns)
         self._ask(table)
         return Plan(
@@ -99,11 +91,9 @@ class Clusters(Options):
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return centres: from sums around many places, then from new sums around what was found there."""
         table = plan.table
-        (allowed,) = plan.costs
-        assert allowed.mu_squared is not None
-        rest = allowed.mu_squared * (1 - _SPREAD) / 2
+        rest = plan.mu_squared * (1 - _SPREAD) / 2
         (answer,) = yield (
-            calibrate(table, "squares", self._ask(table, squared=True), allowed.mu_squared * _SPREAD),
+            calibrate(table, "squares", self._ask(table, squared=True), plan.mu_squared * _SPREAD),
         )
         counts, squares, _ = _read(answer)
         probe = calibrate(table, "probe", self._ask(table), rest)
@@ -121,11 +111,10 @@ class Clusters(Options):
         total = float(squares[0].sum()) - float(counts[0]) * float((found.middle**2).sum())
         return self._finish(plan, found, sigma=sigma, total=total)
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         columns = ", ".join(f"`{name}`" for name in self.columns)
-        facts = {"table": plan.table.name, "columns": columns, "most": self.clusters}
-        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
+        return {"table": plan.table.name, "columns": columns, "most": self.clusters}
 
     def _ask(
         self, table: Table, centres: NDArray[np.float64] | None = None, *, squared: bool = False
@@ -149,7 +138,7 @@ class Clusters(Options):
         return scale_column(column, grid=SCORE_GRID)
 
     def _finish(self, plan: Plan, found: Found, *, sigma: float, total: float) -> Product:
-        terms = [_term(plan.table, name) for name in self.columns]
+        terms = [number_term(plan.table.column(name)) for name in self.columns]
         middles = np.array([float(term.middle) for term in terms])
         halves = np.array([float(term.half) for term in terms])
         centres = found.centres * halves + middles
@@ -187,16 +176,7 @@ class Clusters(Options):
             "note": note,
         }
         model = {
-            "format": FORMAT,
-            "recipe": self.kind,
-            "table": plan.table.name,
-            "target": "cluster",
-            "columns": {name: column_spec(plan.table.columns[name]) for name in self.columns},
-            "protects": plan.table.unit.describe(),
-            "epsilon": format_exact(plan.epsilons[0]),
-            "delta": format_exact(plan.delta),
-            "family": "clusters",
-            "link": "identity",
+            **describe_model(plan, target="cluster", inputs=self.columns, family="clusters"),
             "places": np.rint(found.centres * SCORE_GRID).astype(np.int64).tolist(),
             "centres": [
                 [columns[name][place].as_py() for name in self.columns] for place in range(len(sizes))
@@ -210,11 +190,6 @@ class Clusters(Options):
         )
 
 
-def _term(table: Table, name: str) -> Term:
-    low, high = code_ends(table.column(name).domain)
-    return Term(column=name, low=low, high=high)
-
-
 def _read(answer: object) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return the counts and the sums of all groups, in records, and the deviation of their noise."""
     assert isinstance(answer, Measurement)
@@ -222,26 +197,3 @@ def _read(answer: object) -> tuple[NDArray[np.float64], NDArray[np.float64], flo
     assert isinstance(question, Moments)
     values = (answer.noisy_values / answer.grid).reshape(question.groups, question.features)
     return values[:, 0], values[:, 1:], answer.request.standard_deviation / answer.grid
-
-
-_DESCRIBED: dict[str, Any] = {
-    "idea": (
-        "The release has up to {most} centres of the records of table `{table}` in the space of {columns}, "
-        "and how many records are nearest to each: k-means on noisy counts and sums."
-    ),
-    "preprocessing": (
-        "Columns are scaled to [-1, 1] by their public bounds. Places to begin with are spread evenly over "
-        "that cube, as many as the noisy number of records can fill beyond the noise."
-    ),
-    "privatisation": (
-        "Three measurements with Gaussian noise: the number of records and the sums of squares (a twentieth "
-        "of the budget); the number and the sums of the records nearest to each place; the same around the "
-        "centres that follow from these."
-    ),
-    "postprocessing": (
-        "Centres are the weighted k-means of the noisy means of places. The last measurement gives released "
-        "centres and sizes. A cluster whose size lies within three deviations of its noise is left out, and "
-        "if what is gained over one cluster lies within three deviations of its noise, the release says that "
-        "no clusters were found. All of it uses noisy answers and public facts only, so it costs nothing."
-    ),
-}

@@ -21,20 +21,10 @@ from sfumato.core.questions.counts import Marginal, OccupiedCells
 from sfumato.core.questions.measurement import Answer, Measurement, Request, in_records, request_sensitivity
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
-from sfumato.recipes.base import (
-    Conversation,
-    Plan,
-    Product,
-    is_column_list,
-    label_epsilon,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-    stack_epsilons,
-)
-from sfumato.recipes.shared.counts import Noise, check_noise, finish_counts
+from sfumato.recipes.base import Conversation, Plan, Product, is_column_list, released_names
+from sfumato.recipes.shared.counts import Noise, check_noise, finish_counts, request_laplace
 from sfumato.recipes.shared.repair import draw_obeying, turn_seed
-from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins
+from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -69,8 +59,10 @@ class FieldGroups(RowOptions):
     kind: ClassVar[str] = "field-groups"
 
     record_keys: ClassVar[Columns] = (
-        "table", "groups", "cut", "seed", "columns", "weights", "rows", "public", "noise"
+        "table", "groups", "cut", "seed", "columns", "weights", "rows", "public", "noise",
+        "types",
     )  # fmt: skip
+    optional: ClassVar[tuple[str, ...]] = ("columns", "weights", "rows", "public")
 
     groups: Sequence[Sequence[str]] = ()
     columns: Sequence[str] | None = None
@@ -85,15 +77,13 @@ class FieldGroups(RowOptions):
             raise RecipeError(
                 "field-groups: groups must be a list of lists of columns, such as [['age', 'job']]"
             )
-        if self.columns is not None and not is_column_list(self.columns):
-            raise RecipeError("field-groups: columns must list columns of the table, none twice")
+        self._keep_columns("columns")
         named = [name for group in groups for name in group]
         if len(set(named)) != len(named):
             twice = next(name for name in named if named.count(name) > 1)
             raise RecipeError(f"field-groups: column {twice!r} is in two groups")
         self._keep(
             groups=tuple(tuple(group) for group in groups),
-            columns=None if self.columns is None else tuple(self.columns),
             cut=parse_positive(self.cut, name="field-groups: cut"),
         )
         if self.weights is not None:
@@ -105,25 +95,21 @@ class FieldGroups(RowOptions):
         if self.rows is not None and self.rows > _MOST_ROWS:
             raise RecipeError(f"field-groups: rows must be at most {_MOST_ROWS:,}")
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; what is not given is left out."""
-        record = RowOptions.to_record(self)
-        return {key: value for key, value in record.items() if value is not None or key == "types"}
-
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request per group and epsilon."""
         groups = self._find_groups(table)
         columns = tuple(name for group in groups for name in group)
-        refuse_clash(self.kind, ["epsilon", *released_names(table, columns)])
+        self.refuse_clash(["epsilon", *released_names(table, columns)])
         recipe = self.with_public(table, columns).with_types((table, columns))
         if self.noise == "gaussian":
-            refuse_no_delta(self.kind, delta)
+            self.refuse_no_delta(delta)
         noise = "laplace" if delta == 0 else self.noise
-        recipe = replace(recipe, columns=self._find_columns(table), noise=noise)
+        recipe = replace(recipe, columns=choose_columns(self, self.columns, table), noise=noise)
+        labels = [f"epsilon {format_exact(epsilon)}, " if len(epsilons) > 1 else "" for epsilon in epsilons]
         requests = tuple(
             request
-            for epsilon in epsilons
-            for request in self._choose_noise(table, groups, epsilon, delta, label_epsilon(epsilons, epsilon))
+            for epsilon, label in zip(epsilons, labels, strict=True)
+            for request in self._choose_noise(table, groups, epsilon, delta, label)
         )
         if self.rows is None:
             _refuse_vague_total(table, requests)
@@ -139,41 +125,32 @@ class FieldGroups(RowOptions):
             rows, known = self._draw_rows(plan, answers[turn * count : (turn + 1) * count])
             tables.append(rows)
             facts.append({"epsilon": format_exact(epsilon), **known})
-        return Product(table=stack_epsilons(plan.epsilons, tables), facts={"groups": facts})
+        return Product(table=plan.stack(tables), facts={"groups": facts})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         groups = self._find_groups(plan.table)
         columns = tuple(name for group in groups for name in group)
-        several = [", ".join(group) for group in groups if len(group) > 1]
         numbers = describe_bins(plan.table, columns, self.within_bins, self.types)
         large = sum(plan.table.cells(group) > LARGEST_LISTED for group in groups)
-        facts = {
+        gaussian = any(each.noise == "gaussian" for each in plan.requests)
+        shares = "equal shares" if self.weights is None else "shares by stated weights"
+        split = self.part("gaussian" if gaussian else "laplace", groups=len(groups), shares=shares)
+        return {
             "table": plan.table.name,
             "columns": len(columns),
             "groups": len(groups),
-            "several": "; ".join(several) if several else "none",
-            "split": _SPLIT[any(each.noise == "gaussian" for each in plan.requests)].format(
-                groups=len(groups),
-                shares="equal shares" if self.weights is None else "shares by stated weights",
-            ),
-            "sparse": _SPARSE.format(large=large, listed=LARGEST_LISTED) if large else "",
-            "cut": format_exact(self.cut)
-            + (_CUT if any(each.noise == "gaussian" for each in plan.requests) else " x scale x log10(bins)"),
+            "several": "; ".join(", ".join(group) for group in groups if len(group) > 1) or "none",
+            "split": split,
+            "sparse": self.part("sparse", large=large, listed=LARGEST_LISTED) if large else "",
+            "cut": format_exact(self.cut) + (self.part("cut") if gaussian else " x scale x log10(bins)"),
             "count": "is given" if self.rows is not None else "is the noisy number of records",
             "numbers": numbers and f" {numbers}",
         }
-        return {key: text.format(**facts) for key, text in _TEXTS.items()}
-
-    def _find_columns(self, table: Table) -> Columns:
-        """Return the columns of the rows, in their order."""
-        if self.columns is not None:
-            return tuple(self.columns)
-        return tuple(name for name, column in table.columns.items() if column.domain is not None)
 
     def _find_groups(self, table: Table) -> tuple[Columns, ...]:
         """Return the groups that are stated, then every other column by itself."""
-        names = self._find_columns(table)
+        names = choose_columns(self, self.columns, table)
         stated = {name for group in self.groups for name in group}
         unknown = sorted(stated - set(names))
         if unknown:
@@ -182,8 +159,6 @@ class FieldGroups(RowOptions):
                 f"{table.name!r}" + ("" if self.columns is None else ", or is not among `columns`")
             )
         groups = (*map(tuple, self.groups), *((name,) for name in names if name not in stated))
-        if not groups:
-            raise RecipeError(f"field-groups: table {table.name!r} describes no column with a domain")
         for group in groups:
             if table.cells(group) > _LARGEST_GROUP:
                 raise RecipeError(
@@ -228,8 +203,7 @@ class FieldGroups(RowOptions):
         return replace(probe, scale=round_up(sqrt_up(variance), places=6))
 
     def _request(self, table: Table, group: Columns, epsilon: Fraction, *, name: str) -> Request:
-        probe = Request(name=name, counted=Marginal(group), noise="laplace", scale=Fraction(1))
-        request = replace(probe, scale=request_sensitivity(table, probe) / epsilon)
+        request = request_laplace(table, name, Marginal(group), epsilon)
         if table.cells(group) <= LARGEST_LISTED:
             return request
         sparse = replace(request, counted=OccupiedCells(group), threshold=self._threshold(table, request))
@@ -283,7 +257,7 @@ class FieldGroups(RowOptions):
             types=self.types,
         )
         facts = {"rows": count, **({"nothing_passed": empty} if empty else {})}
-        names = released_names(plan.table, self._find_columns(plan.table))
+        names = released_names(plan.table, choose_columns(self, self.columns, plan.table))
         return table.select([*names, *(name for name in table.column_names if name not in names)]), facts
 
     def _cut(
@@ -354,41 +328,3 @@ def _estimate_total(measurements: list[Measurement]) -> float:
     sums = np.array([in_records(each)[0].sum() for each in whole])
     weights = np.array([1 / (each.noisy_values.size * in_records(each)[1] ** 2) for each in whole])
     return float((sums * weights).sum() / weights.sum())
-
-
-_SPLIT = {
-    False: (
-        "Epsilon is split over the {groups} groups in {shares}; a group with share e gets noise of scale "
-        "sensitivity / e on every bin, empty or not."
-    ),
-    True: (
-        "The Gaussian privacy that epsilon and delta allow is split over the {groups} groups in {shares} of "
-        "its square. Every bin of a group, empty or not, gets Gaussian noise for its share, or Laplace noise "
-        "where the bins are too many to be listed."
-    ),
-}
-_CUT = " x scale x log10(bins), where the noise is Gaussian what it reaches with the same chance,"
-
-_SPARSE = (
-    " {large} of the histograms have more than {listed:,} bins: of these, occupied bins get noise one by "
-    "one, and the empty bins whose noise reaches the cut are drawn with the law they would have if each had "
-    "been noised."
-)
-
-_TEXTS = {
-    "idea": (
-        "The {columns} columns of table `{table}` are put into {groups} groups, one histogram is counted per "
-        "group, every bin gets noise, and rows are drawn group by group. Columns of one group keep their "
-        "joint distribution, columns of different groups are independent in the rows."
-    ),
-    "preprocessing": (
-        "The groups are part of the recipe, and the bins of every histogram follow from the described "
-        "domains, so laying them out costs nothing. Groups of more than one column: {several}."
-    ),
-    "privatisation": ("{split}{sparse}"),
-    "postprocessing": (
-        "Bins below {cut} are set to 0, the others rounded. The number of rows "
-        "{count}; each group's values are dealt in the proportions of its bins and in random order, from a "
-        "public seed.{numbers} All of it uses noisy counts and public facts only, so it costs nothing."
-    ),
-}

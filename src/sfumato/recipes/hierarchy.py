@@ -25,14 +25,14 @@ from sfumato.core.questions.question import Queries
 from sfumato.inference.models.hierarchy import Fitted, Level, fit_levels
 from sfumato.recipes.base import (
     Conversation,
-    Options,
     Plan,
     Product,
+    Recipe,
     column_labels,
     is_column_list,
-    refuse_clash,
     released_names,
 )
+from sfumato.recipes.shared.budget import sum_groups
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 from sfumato.recipes.shared.public import open_public, parse_public
 from sfumato.tables.arrays import label_array
@@ -50,7 +50,7 @@ _RELEASED = ("level", "count", "low_95", "high_95")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchy(Options):
+class Hierarchy(Recipe):
     """Counts at every level of a tree over `column`, crossed with the columns `by`, that add up exactly.
 
     `tree` is a public table (a file, or its rows with a header) whose first column has the values of `column`
@@ -68,6 +68,7 @@ class Hierarchy(Options):
     """
 
     kind: ClassVar[str] = "hierarchy"
+    optional: ClassVar[tuple[str, ...]] = ("tree", "levels", "shares", "errors", "known")
 
     column: str
     tree: Any = None
@@ -81,8 +82,7 @@ class Hierarchy(Options):
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
             raise RecipeError("hierarchy: column must name the column of the finest places or kinds")
-        if self.by not in ((), []) and not is_column_list(self.by):
-            raise RecipeError("hierarchy: by must list columns that the tree is crossed with, none twice")
+        self._keep_columns("by", empty=True)
         if self.column in self.by:
             raise RecipeError(f"hierarchy: {self.column!r} is the column of the tree, so it is not in by")
         if self.levels is not None and not is_column_list(self.levels):
@@ -91,17 +91,11 @@ class Hierarchy(Options):
             raise RecipeError("hierarchy: shares and errors both divide the budget; give one of them")
         check_noise(self.noise, kind=self.kind)
         self._keep(
-            by=tuple(self.by),
             levels=None if self.levels is None else tuple(self.levels),
             tree=_parse_tree(self.tree),
             known=_parse_known(self.known),
             **{key: _parse_amounts(getattr(self, key), key=key) for key in ("shares", "errors")},
         )
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; what is not given is left out."""
-        record = Options.to_record(self)
-        return {key: value for key, value in record.items() if value is not None}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request per level that is not known."""
@@ -161,17 +155,16 @@ class Hierarchy(Options):
         released = pa.concat_tables(tables).unify_dictionaries()
         return Product(table=released, varied=("count", "low_95", "high_95"), facts={"levels": facts})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         shape = _Shape.of(self, plan.table)
-        known = [f"`{name}`" for name in shape.names if name in shape.known]
-        facts = {
+        known = ", ".join(f"`{name}`" for name in shape.names if name in shape.known)
+        return {
             "table": plan.table.name,
             "levels": ", ".join(f"{name} ({shape.size(name):,})" for name in shape.names),
             "measured": len(plan.requests),
-            "known": _KNOWN.format(levels=", ".join(known)) if known else "",
+            "known": self.part("known", levels=known) if known else "",
         }
-        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
     def _check_errors(self, table: Table, shape: _Shape, requests: tuple[Request, ...]) -> None:
         """Raises an error if a level would err by more than was stated, before anything is charged."""
@@ -214,7 +207,7 @@ class _Shape:
         by = tuple(recipe.by)
         table.cells((recipe.column, *by))
         leaf = table.column(recipe.column)
-        tree = _read_tree(recipe.tree, leaf)
+        tree = _read_tree(recipe, leaf)
         clash = set(tree.names) & {*table.columns, TOTAL}
         if clash:
             raise RecipeError(
@@ -236,7 +229,7 @@ class _Shape:
         )
         shape._check_chain()
         released = released_names(table, (recipe.column, *by))
-        refuse_clash(recipe.kind, [*_RELEASED, *tree.names, *released])
+        recipe.refuse_clash([*_RELEASED, *tree.names, *released])
         return replace(shape, known=shape._read_known(table))
 
     @property
@@ -288,26 +281,24 @@ class _Shape:
         (node, crossed), (finer, more) = (self.columns[self.names[each]] for each in (place - 1, place))
         found = np.zeros(self._nodes(finer), np.int64)
         found[self._above(finer)] = self._above(node)
-        for each in more:
-            size = self.sizes[each]
-            inner = np.arange(size) if each in crossed else np.zeros(size, np.int64)
-            found = (found[:, None] * (size if each in crossed else 1) + inner).reshape(-1)
-        return found
+        return self._cross(found, more, crossed)
 
     def queries(self, name: str) -> Queries | None:
         """Return the sums of cells that are the nodes of a level; None for the finest."""
         node, crossed = self.columns[name]
         if name == self.names[-1]:
             return None
-        found = self._above(node)
-        for each in self.recipe.by:
+        return sum_groups(self._cross(self._above(node), self.recipe.by, crossed), self.size(name))
+
+    def _cross(
+        self, found: NDArray[np.int64], names: Sequence[str], crossed: tuple[str, ...]
+    ) -> NDArray[np.int64]:
+        """Return the places of nodes for all values of the columns `names`, where they are `crossed`."""
+        for each in names:
             size = self.sizes[each]
             inner = np.arange(size) if each in crossed else np.zeros(size, np.int64)
             found = (found[:, None] * (size if each in crossed else 1) + inner).reshape(-1)
-        starts = np.concatenate(([0], np.cumsum(np.bincount(found, minlength=self.size(name)))))
-        members = np.argsort(found, kind="stable").astype(np.int32)
-        weights = np.ones(found.size, np.int32)
-        return Queries(cells=found.size, grid=1, starts=starts, members=members, weights=weights)
+        return found
 
     def list_requests(
         self, table: Table, noise: Kind, epsilon: Fraction, delta: Fraction
@@ -484,9 +475,9 @@ def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple
     return (nodes[0] if nodes else None), crossed
 
 
-def _read_tree(tree: Any, leaf: Column) -> _Tree:  # noqa: ANN401 - rows that a person wrote
+def _read_tree(recipe: Hierarchy, leaf: Column) -> _Tree:
     """Return the tree over the values of `leaf`, every one of which must be in it."""
-    rows = tree["rows"] if isinstance(tree, Mapping) else tree
+    rows = recipe.tree["rows"] if isinstance(recipe.tree, Mapping) else recipe.tree
     if rows is None:
         return _Tree(names=(), places=(), labels=())
     header, *lines = rows
@@ -495,7 +486,7 @@ def _read_tree(tree: Any, leaf: Column) -> _Tree:  # noqa: ANN401 - rows that a 
             f"hierarchy: the first column of the tree must be {leaf.name!r}, the others what it is a part of"
         )
     names = tuple(str(each) for each in reversed(header[1:]))
-    refuse_clash("hierarchy", [leaf.name, *names])
+    recipe.refuse_clash([leaf.name, *names])
     paths: dict[str, tuple[str, ...]] = {}
     for line in lines:
         label, *above = (str(each) for each in line)
@@ -565,32 +556,3 @@ def _parse_amounts(value: object, *, key: str) -> dict[str, Fraction] | None:
 
 def _as_list(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
-
-
-_KNOWN = (
-    " **Not protected: the counts of {levels} were declared public by the data holder. They are not computed "
-    "from the records here, they are met exactly, and the guarantee does not cover what they tell.**"
-)
-
-_DESCRIBED = {
-    "idea": (
-        "The release counts the records of table `{table}` at several levels, each of which refines the one "
-        "before: {levels}. All counts are whole, none is negative, and they add up exactly, from every level "
-        "to the next."
-    ),
-    "preprocessing": (
-        "The levels and what is a part of what are laid out from public facts alone, which costs "
-        "nothing.{known}"
-    ),
-    "privatisation": (
-        "Every level is a histogram of the same bounded records, in which each record is in one node, so "
-        "that one individual moves each level by no more than the bound. {measured} levels are measured, "
-        "each with its share of the budget: of epsilon with Laplace noise, of mu squared with Gaussian noise."
-    ),
-    "postprocessing": (
-        "The noisy levels are made to agree by weighted least squares, up and down the tree once. Then whole "
-        "numbers are dealt out from the top: the children of a node get the nearest counts that are not "
-        "negative and add up to it. Intervals are those of least squares, and hold the exact bounded count "
-        "with 95 %, given the noise. All of it uses noisy counts and public facts only, so it costs nothing."
-    ),
-}

@@ -28,7 +28,7 @@ from sfumato.inference.models.design import (
     average_products,
     bound_columns,
     build_design,
-    code_ends,
+    number_term,
     number_values,
     scale_numbers,
 )
@@ -46,10 +46,10 @@ from sfumato.inference.models.linear import (
     is_identified,
     list_needed,
 )
-from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
+from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.evaluation import run_split, split_plan
-from sfumato.recipes.shared.model import ModelOptions
+from sfumato.recipes.shared.model import ModelOptions, describe_model
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -82,9 +82,7 @@ class Regression(ModelOptions):
 
     def __post_init__(self) -> None:
         ModelOptions.__post_init__(self)
-        if self.categorical and not is_column_list(self.categorical):
-            raise RecipeError(f"{self.kind}: categorical must list columns of the table, none twice")
-        self._keep(categorical=tuple(self.categorical))
+        self._keep_columns("categorical", empty=True)
         if self.holdout is not None and (self.within or any("within" in each for each in self.choose)):
             raise RecipeError(
                 f"{self.kind}: within pays for its steps one by one, and held-out people are paid for with "
@@ -134,17 +132,6 @@ class Regression(ModelOptions):
         """Return the number of records that each coefficient needs, the constant first."""
         raise NotImplementedError
 
-    def describe_common(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that both have."""
-        inputs = self.list_inputs(plan)
-        return {
-            "idea": (
-                f"The release is a {self.kind} model of `{self.target}` by {inputs}, with standard errors "
-                "and 95 % intervals that account for sampling and for the noise."
-            ),
-            **_DESCRIBED,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(Regression):
@@ -161,6 +148,9 @@ class Linear(Regression):
     kind: ClassVar[str] = "linear"
     family: ClassVar[Family] = "regression"
     measure: ClassVar[str] = "R2"
+    record_keys: ClassVar[tuple[str, ...]] = (
+        "table", "target", "inputs", "categorical", "holdout", "groups", "choose", "within"
+    )  # fmt: skip
 
     def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
         """Return all products of inputs and target."""
@@ -172,9 +162,7 @@ class Linear(Regression):
     def list_needed(self, plan: Plan, design: Design) -> Floats:
         """Return the number of records that each coefficient needs, the constant first."""
         _, question = self.build_question(plan.table, plan.columns)
-        (allowed,) = plan.costs
-        assert allowed.mu_squared is not None
-        asked = calibrate(plan.table, "moments", question, allowed.mu_squared * (1 - _SQUARES))
+        asked = calibrate(plan.table, "moments", question, plan.mu_squared * (1 - _SQUARES))
         sigma = asked.standard_deviation / request_grid(plan.table, asked)
         return list_needed(average_products(design, grid=SCORE_GRID), sigma)
 
@@ -185,9 +173,7 @@ class Linear(Regression):
         table, columns = plan.table, plan.columns
         design, question = self.build_question(table, columns)
         target, target_scores = _read_target(table, self.target)
-        (allowed,) = plan.costs
-        assert allowed.mu_squared is not None
-        levels = list_levels(self, allowed.mu_squared * (1 - _SQUARES))
+        levels = list_levels(self, plan.mu_squared * (1 - _SQUARES))
         parts: list[NoisyMoments] = []
         reached, level = None, Fraction(0)
         for place, more in enumerate(levels, 1):
@@ -213,21 +199,6 @@ class Linear(Regression):
         solution = fit_linear(moments, squares=squares, design_effect=effect)
         spent = describe_spent(plan, level / (1 - _SQUARES), reached)
         return _finish_linear(self, plan, design, target, moments, solution, spent)
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        return {
-            **self.describe_common(plan),
-            "privatisation": (
-                "The sums of all products of two features get Gaussian noise once. A second measurement, "
-                "with a tenth of the budget, adds products times squared residuals of the first model."
-            ),
-            "postprocessing": (
-                "Coefficients solve the noisy normal equations. Directions that do not stand out of the "
-                "noise are shrunk by a ridge that the noise alone decides, and coefficients that need them "
-                "are released without interval. All of it uses noisy answers and public facts only."
-            ),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,8 +333,7 @@ def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
             f"linear: the target {name!r} counts missing or other values under a label, which is no number; "
             "describe it without missing_label and outside = 'other', so that such records are left out"
         )
-    low, high = code_ends(column.domain)
-    term = Term(column=name, low=low, high=high)
+    term = number_term(column)
     return term, scale_numbers(values, term, extras=0, grid=SCORE_GRID)
 
 
@@ -452,7 +422,7 @@ def _finish_linear(
     total = max(float(moments.matrix[size, size]) / solution.records - mean**2, 0.0)
     explained = 1 - solution.residual / total if total > solution.residual else 0.0
     model = {
-        **recipe.describe_model(plan, inputs=plan.columns[:-1], family=recipe.family),
+        **describe_model(plan, target=recipe.target, inputs=plan.columns[:-1], family=recipe.family),
         **spent,
         "bounds": [format_exact(target.low), format_exact(target.high)],
         "left_out": dict(design.left_out),
@@ -478,19 +448,3 @@ def _finish_linear(
     facts |= {"within": spent["within"]} if spent else {}
     facts |= note_hidden(records)
     return Product(table=rows, files={"model.json": pack_model(model)}, facts=facts)
-
-
-_DESCRIBED = {
-    "preprocessing": (
-        "Every code of a column stands for public whole numbers: a number is scaled by its public bounds to "
-        "[-1, 1] and rounded, a label is 0 or 1. Records with a value outside a domain that is dropped are "
-        "left out. No record is touched for it, so the step costs nothing."
-    ),
-    "sensitivity": (
-        "A record adds numbers that public tables hold for its codes, and the L2 norm of these is at most "
-        "that of the largest entries, computed in whole numbers; the noise table states it. An individual "
-        "has at most max_records records, so it adds at most max_records times that, by the triangle "
-        "inequality. All other records are added as before. Where neighbours exchange one individual for "
-        "another the distance is at most twice as large, because products may be negative."
-    ),
-}

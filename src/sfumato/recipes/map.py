@@ -23,15 +23,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive, parse_whole
 from sfumato.core.questions.choices import CapChoice, Chosen
 from sfumato.core.questions.counts import CappedMarginal, Marginal
-from sfumato.core.questions.measurement import (
-    Answer,
-    Ask,
-    Measurement,
-    Request,
-    ask_cost,
-    in_records,
-    request_sensitivity,
-)
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.inference.maps import (
     CELLS,
@@ -45,26 +37,11 @@ from sfumato.inference.maps import (
     choose_pies,
     fit_map,
 )
-from sfumato.recipes.base import (
-    Conversation,
-    Plan,
-    Product,
-    cell_columns,
-    label_epsilon,
-    refuse_clash,
-    released_names,
-    stack_epsilons,
-)
+from sfumato.recipes.base import Conversation, Plan, Product, cell_columns, released_names
 from sfumato.recipes.capped_counts import ask_bound, list_caps
-from sfumato.recipes.shared.counts import CountOptions
-from sfumato.recipes.shared.public import (
-    encode_public,
-    locate_rows,
-    open_public,
-    pack_numbers,
-    parse_public,
-    unpack_numbers,
-)
+from sfumato.recipes.shared.counts import CountOptions, request_laplace
+from sfumato.recipes.shared.public import locate_rows, open_public, pack_numbers, parse_public, unpack_numbers
+from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,7 +103,7 @@ class Map(CountOptions):
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return all of every epsilon, charged before the first question."""
         by = tuple(self.by)
-        refuse_clash(self.kind, ["epsilon", "count", "expected", *released_names(table, by)])
+        self.refuse_clash(["epsilon", "count", "expected", *released_names(table, by)])
         cells = table.cells(by)
         for what, size in zip(("place", "period", "kind"), self._shape(table), strict=True):
             if size < 2:
@@ -134,11 +111,7 @@ class Map(CountOptions):
                     f"map: the described domains of {' x '.join(by)} have one {what} only, so that there is "
                     "nothing to compare it with; use capped-counts or cell-counts without it"
                 )
-        if cells > _MOST_CELLS:
-            raise RecipeError(
-                f"map: {' x '.join(by)} has {cells:,} cells, more than {_MOST_CELLS:,}; use fewer columns or "
-                "coarser domains"
-            )
+        self.refuse_cells(table, by, _MOST_CELLS, advice="use fewer columns or coarser domains")
         recipe = self
         if isinstance(self.public, str):
             recipe = replace(self, public=_read_guide(self.public, table, by))
@@ -160,7 +133,7 @@ class Map(CountOptions):
         shape = self._shape(table)
         tables, facts = [], []
         for epsilon in plan.epsilons:
-            label = label_epsilon(plan.epsilons, epsilon)
+            label = plan.label(epsilon)
             bound, records = 1, None
             if table.unit.max_records > 1:
                 chosen, total = yield self._first_asks(table, epsilon, label)
@@ -191,31 +164,22 @@ class Map(CountOptions):
                     "guided": [" x ".join(self._columns(level)) for level in model.guided],
                 }
             )
-        return Product(
-            table=stack_epsilons(plan.epsilons, tables), varied=("count",), facts={"levels": facts}
-        )
+        return Product(table=plan.stack(tables), varied=("count",), facts={"levels": facts})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         table, most = plan.table, plan.table.unit.max_records
-        guide = ""
-        if self.public is not None:
-            guide = _GUIDE.format(file=self.public["file"], sha256=self.public["sha256"])
-        facts = {
+        bound = {"half": format_exact(self.share / 2), "most": most, "moved": most - 1}
+        return {
             "table": table.name,
             "columns": ", ".join(self.by),
             "cells": table.cells(tuple(self.by)),
             "levels": "; ".join(" x ".join(self._columns(level)) for level in _MEASURED),
             "most": most,
-            "moved": most - 1,
-            "half": format_exact(self.share / 2),
-            "guide": guide,
-            "draws": DRAWS,
-            "seed": self.seed,
+            "bound": self.part("bound", **bound) if most > 1 else "",
+            "guide": "" if self.public is None else self.part("guide", **self.public),
+            "goal": self.part(self.goal, draws=DRAWS, seed=self.seed),
         }
-        texts = {**_TEXTS, "privatisation": _BOUND + _LEVELS if most > 1 else _LEVELS}
-        texts["postprocessing"] += _GOALS[self.goal]
-        return {key: text.format(**facts) for key, text in texts.items()}
 
     def _shape(self, table: Table) -> tuple[int, int, int]:
         """Return how many places, periods and kinds there are."""
@@ -283,13 +247,10 @@ class Map(CountOptions):
         """Return the request for the counts of a level, with the noise that `epsilon` asks for."""
         by = tuple(self.by)
         sums = None if level == CELLS else _sum_cells(self._shape(table), level)
-        probe = Request(
-            name=f"{label}counts of {' x '.join(self._columns(level))}",
-            counted=CappedMarginal(by, bound, sums) if table.unit.max_records > 1 else Marginal(by, sums),
-            noise="laplace",
-            scale=Fraction(1),
+        counted = CappedMarginal(by, bound, sums) if table.unit.max_records > 1 else Marginal(by, sums)
+        return request_laplace(
+            table, f"{label}counts of {' x '.join(self._columns(level))}", counted, epsilon
         )
-        return replace(probe, scale=request_sensitivity(table, probe) / epsilon)
 
     def _tabulate(self, table: Table, model: MapModel) -> pa.Table:
         expected = (model.expected * model.factor).reshape(-1)
@@ -354,53 +315,3 @@ def _unpack_guide(record: Mapping[str, Any], size: int) -> NDArray[np.float64]:
     counts = np.zeros(size)
     counts[cells] = times
     return counts
-
-
-_TEXTS = {
-    "idea": (
-        "The release is a map of table `{table}` over {columns}, {cells:,} cells of which most may hold few "
-        "records or none. Sums of cells are stronger than cells, so that these are measured too: {levels}. "
-        "Every count is then drawn towards what the stronger ones predict, the more the noisier it is."
-    ),
-    "preprocessing": (
-        "An empty map with {cells:,} cells is laid out from the described domains alone, which costs "
-        "nothing.{guide}"
-    ),
-    "postprocessing": (
-        "Noisy counts of the same cells are averaged by how exact they are. Counts are taken for draws of "
-        "Poisson laws whose means vary around a prediction by a gamma law; how much they vary is weighed "
-        "by the likelihood of the noisy counts. Predictions of single columns are flat, those of pairs are "
-        "products, those of cells have the three pairs as their sums. What the chosen bound cut off is made "
-        "up for by one factor, the noisy number of records, at most {most} per individual, over that of the "
-        "records that counted: cells whose records come from few individuals stay too low. The column "
-        "`expected` holds the expected counts."
-    ),
-}
-_BOUND = (
-    "A part of {half} of each epsilon chooses the bound c on the records of one individual, by the "
-    "exponential mechanism. Its score is minus the number of records cut off by c, of at most {most} per "
-    "individual, minus the sum over all cells of the noise to be expected, which is public. An individual "
-    "moves a score by at most {moved}. A part of {half} pays for the number of records, at the full bound "
-    "of {most}. The rest is divided among the levels by public facts. "
-)
-_LEVELS = (
-    "Each level ({levels}) is a histogram under the bound on records, with Laplace noise for its part of "
-    "epsilon; the parts add up."
-)
-_GUIDE = (
-    " The public table `{file}` (sha256 {sha256}), which is about nobody in the table, is counted over the "
-    "same cells. Whether it helps to predict a level is decided by the likelihood of the noisy counts, "
-    "which are paid for."
-)
-_GOALS = {
-    "pies": (
-        " In the column `count`, every place and period has the slices whose pie chart scores best on "
-        "average over {draws} maps drawn from the fitted laws with the public seed {seed}, or none: these "
-        "are no best guesses of single counts. All of it uses noisy counts and public facts only, so it "
-        "costs nothing; `measurements.parquet` keeps the counts as they were."
-    ),
-    "counts": (
-        " The column `count` holds the same, rounded. All of it uses noisy counts and public facts only, so "
-        "it costs nothing; `measurements.parquet` keeps the counts as they were."
-    ),
-}

@@ -31,12 +31,19 @@ from sfumato.core.questions.gradients import (
 )
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
-from sfumato.inference.models.design import Design, Term, bound_columns, code_ends, code_values, scale_numbers
+from sfumato.inference.models.design import (
+    Design,
+    bound_columns,
+    code_ends,
+    code_values,
+    number_term,
+    scale_numbers,
+)
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
-from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
+from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
-from sfumato.recipes.shared.model import ModelOptions, judge_target
+from sfumato.recipes.shared.model import ModelOptions, describe_model, judge_target
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -84,6 +91,9 @@ class Network(ModelOptions):
     """
 
     kind: ClassVar[str] = "network"
+    record_keys: ClassVar[tuple[str, ...]] = (
+        "table", "target", "inputs", "hidden", "steps", "sampling", "clip", "family", "categorical"
+    )  # fmt: skip
 
     hidden: Sequence[int] = _HIDDEN
     steps: int = _STEPS
@@ -98,8 +108,7 @@ class Network(ModelOptions):
             raise RecipeError("network: hidden must list the sizes of at most four hidden layers")
         if self.family not in (None, "classification", "regression"):
             raise RecipeError("network: family must be 'classification' or 'regression'")
-        if self.categorical and not is_column_list(self.categorical):
-            raise RecipeError("network: categorical must list columns of the table, none twice")
+        self._keep_columns("categorical", empty=True)
         sampling = None
         if self.sampling is not None:
             sampling = Fraction(parse_positive(self.sampling, name="sampling"))
@@ -113,7 +122,6 @@ class Network(ModelOptions):
             steps=parse_whole(self.steps, name="steps", high=_MOST_STEPS),
             sampling=sampling,
             clip=clip,
-            categorical=tuple(self.categorical),
         )
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
@@ -191,19 +199,16 @@ class Network(ModelOptions):
         learnt = reach * share * least / total >= _SHORT
         return self._finish(plan, design, layers, descent.average(), total=total, learnt=learnt)
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         _, step = self._requests(plan.table, plan.epsilons[0], plan.delta)
-        inputs = ", ".join(f"`{name}`" for name in self.find_inputs(plan.table))
-        facts = {
-            "target": self.target,
-            "inputs": inputs,
+        return {
+            **ModelOptions.tell(self, plan),
             "steps": f"{self.steps:,}",
             "rate": format_exact(step.sampling),
             "clip": format_exact(self.clip),
             "noise": f"{float(step.scale / GRADIENT_GRID):.3g}",
         }
-        return {key: text.format(**facts) for key, text in _TEXTS.items()}
 
     def _build(
         self, table: Table, columns: tuple[str, ...], family: Family
@@ -217,9 +222,7 @@ class Network(ModelOptions):
             return design, layers, np.arange(target.size)
         values = code_values(target.domain)
         assert values is not None
-        low, high = code_ends(target.domain)
-        term = Term(column=self.target, low=low, high=high)
-        scaled = scale_numbers(values, term, extras=0, grid=INPUT_GRID)[:, 0]
+        scaled = scale_numbers(values, number_term(target), extras=0, grid=INPUT_GRID)[:, 0]
         return design, Layers(inputs=len(design.terms), hidden=tuple(self.hidden), outputs=1), scaled
 
     def _allow(self, table: Table, epsilon: Fraction, delta: Fraction) -> tuple[Cost, ...]:
@@ -291,7 +294,7 @@ class Network(ModelOptions):
             first = last
         target = table.column(self.target)
         document: dict[str, Any] = {
-            **self.describe_model(plan, inputs=design.columns, family=family),
+            **describe_model(plan, target=self.target, inputs=design.columns, family=family),
             "categorical": list(self.categorical),
             "input_grid": INPUT_GRID,
             "weight_grid": WEIGHT_GRID,
@@ -409,35 +412,3 @@ def _tabulate(design: Design, matrices: list[NDArray[np.int64]]) -> pa.Table:
             rows["weight"] += [each / WEIGHT_GRID for each in weights]
         names = [f"unit {each}" for each in range(1, units + 1)]
     return pa.table({key: pa.array(values) for key, values in rows.items()})
-
-
-_TEXTS = {
-    "idea": (
-        "The release is a small neural network that predicts `{target}` from {inputs}, trained by noisy "
-        "gradient descent."
-    ),
-    "preprocessing": (
-        "Numbers are scaled to [-1, 1] by their public bounds, labels become inputs of 0 or 1. Records "
-        "without a value of the domain in one of these columns are left out. No record is looked at for any "
-        "of it, so the step costs nothing."
-    ),
-    "sensitivity": (
-        "The gradient of an individual is the sum over all its records, computed without anybody else's. It "
-        "is rounded to whole numbers and then held to an L2 norm of 2^20 of them (a gradient of {clip}), "
-        "checked in whole numbers. An individual more or less moves the sum by at most that; where "
-        "neighbours exchange one individual for another, by twice that."
-    ),
-    "privatisation": (
-        "First the individuals are counted by `{target}`. Then {steps} steps are taken. In each, every "
-        "individual is drawn with probability {rate}, independently, with entropy of the operating system; "
-        "the gradients of those drawn are added up, and every sum gets discrete Gaussian noise of {noise} "
-        "times the norm. All steps were charged beforehand, together: the law of the privacy loss of one "
-        "step is bounded for an individual that is added and for one that is removed, and composed "
-        "numerically with all rounding against the release."
-    ),
-    "postprocessing": (
-        "Weights move along the noisy means with momentum, by steps whose length follows from the noise and "
-        "the noisy counts. The model has the average weights of the second half of the steps. All of it uses "
-        "noisy answers and public facts only, so it costs nothing."
-    ),
-}

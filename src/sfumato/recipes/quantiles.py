@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +14,17 @@ import pyarrow as pa
 from sfumato.accounting import calibrate_scale
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
-from sfumato.core.facts.column import column_spec
 from sfumato.core.facts.domain import Bins
 from sfumato.core.law import Kind
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.core.questions.question import Queries
 from sfumato.inference.models.cumulative import Cumulative, choose_widths, estimate_cumulative
-from sfumato.inference.models.design import bound_columns, code_values
-from sfumato.inference.models.document import FORMAT, pack_model
-from sfumato.recipes.base import (
-    Conversation,
-    Options,
-    Plan,
-    Product,
-    cell_columns,
-    refuse_clash,
-    released_names,
-)
+from sfumato.inference.models.design import bound_columns, code_ends, code_values
+from sfumato.inference.models.document import pack_model
+from sfumato.recipes.base import Conversation, Plan, Product, Recipe, cell_columns, released_names
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
+from sfumato.recipes.shared.model import describe_model
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -48,7 +40,7 @@ _RELEASED = ("count", "share", "low_95", "high_95")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles(Options):
+class Quantiles(Recipe):
     """The cumulative distribution of `column`, whole or for every label of a public column `by`.
 
     Counts of intervals of several widths, each level with its part of the budget, are made consistent and
@@ -89,12 +81,9 @@ class Quantiles(Options):
             raise RecipeError("quantiles: Gaussian noise needs delta above zero")
         table = bound_columns(table, self.columns, steps=STEPS)
         size = _check_order(table.column(self.column))
-        if table.cells(self.columns) > _MOST_CELLS:
-            raise RecipeError(
-                f"quantiles: {' x '.join(self.columns)} has {table.cells(self.columns):,} cells, more than "
-                f"{_MOST_CELLS:,}; declare bins for {self.column!r}, or group by fewer labels"
-            )
-        refuse_clash(self.kind, [*_RELEASED, self.column, *released_names(table, self.columns[:-1])])
+        advice = f"declare bins for {self.column!r}, or group by fewer labels"
+        self.refuse_cells(table, self.columns, _MOST_CELLS, advice=advice)
+        self.refuse_clash([*_RELEASED, self.column, *released_names(table, self.columns[:-1])])
         requests = min(
             (
                 _list_requests(table, self.columns, size, kind, epsilons[0], delta)
@@ -122,34 +111,24 @@ class Quantiles(Options):
         table = self._tabulate(plan, column, size, found)
         unknown = int(np.isnan(found.shares[:, 0]).sum())
         model = {
-            "format": FORMAT,
-            "recipe": self.kind,
-            "table": plan.table.name,
-            "target": self.column,
-            "columns": {} if self.by is None else {self.by: column_spec(plan.table.columns[self.by])},
-            "protects": plan.table.unit.describe(),
-            "epsilon": format_exact(plan.epsilons[0]),
-            "delta": format_exact(plan.delta),
-            "family": "distribution",
-            "link": "identity",
+            **describe_model(plan, target=self.column, inputs=self.columns[:-1], family="distribution"),
             "ends": _list_ends(column),
             "whole": not isinstance(column.domain, Bins),
-            "low": format_exact(_least(column)),
+            "low": format_exact(code_ends(column.domain)[0]),
             **{name: table[name].to_pylist() for name in _RELEASED},
         }
         facts = {"levels": widths, "groups": groups, "groups_within_noise": unknown}
         return Product(table=table, files={"model.json": pack_model(model)}, facts=facts, varied=("count",))
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        facts = {
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
+        return {
             "table": plan.table.name,
             "column": self.column,
             "groups": "" if self.by is None else f", for every label of `{self.by}`",
             "size": plan.table.column(self.column).size,
             "levels": len(plan.requests),
         }
-        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
     def _tabulate(self, plan: Plan, column: Column, size: int, found: Cumulative) -> pa.Table:
         """Return a row for every cell of every group: its upper end, and what is counted up to it."""
@@ -190,12 +169,6 @@ def _list_ends(column: Column) -> list[int] | list[float]:
     return [int(each) for each in values]
 
 
-def _least(column: Column) -> Fraction:
-    values = column.domain.edges if isinstance(column.domain, Bins) else code_values(column.domain)
-    assert values is not None
-    return values[0]
-
-
 def _list_requests(
     table: Table, columns: tuple[str, ...], size: int, noise: Kind, epsilon: Fraction, delta: Fraction
 ) -> tuple[float, tuple[Request, ...]]:
@@ -232,25 +205,3 @@ def _sum_intervals(table: Table, columns: tuple[str, ...], size: int, width: int
     starts = np.append((np.arange(groups)[:, None] * size + inner[None, :]).reshape(-1), members.size)
     weights = np.ones(members.size, np.int64)
     return Queries(cells=cells, grid=1, starts=starts, members=members, weights=weights)
-
-
-_DESCRIBED = {
-    "idea": (
-        "The release is the cumulative distribution of `{column}` of table `{table}`{groups}: for every one "
-        "of {size:,} cells the number of records up to it. All quantiles follow from it."
-    ),
-    "preprocessing": (
-        "A tree of intervals is laid over the cells. How many children a node has is what promises the least "
-        "error for the noise; that is computed from the size and the noise alone, so it costs nothing."
-    ),
-    "privatisation": (
-        "The counts of all intervals of one width are a histogram. There are {levels} of them, and each gets "
-        "an equal part of the budget."
-    ),
-    "postprocessing": (
-        "The histograms are made to agree by weighted least squares, cumulative counts are replaced by the "
-        "nearest ones that never fall, and divided by their total. Bands hold the share of the table's "
-        "records with 95 %, given the noise. All of it uses noisy counts and public facts only, so it costs "
-        "nothing."
-    ),
-}

@@ -26,19 +26,9 @@ from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
 from sfumato.inference.model import draw_places, number_cells
 from sfumato.recipes.adaptive import Adaptive
-from sfumato.recipes.base import (
-    Conversation,
-    Plan,
-    Product,
-    is_column_list,
-    label_epsilon,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-    stack_epsilons,
-)
+from sfumato.recipes.base import Conversation, Plan, Product, released_names
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
-from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
+from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins, model_domain
 from sfumato.tables.read import table_to_csv, table_to_parquet
 
 if TYPE_CHECKING:
@@ -77,7 +67,7 @@ class Related(RowOptions):
 
     kind: ClassVar[str] = "related"
     record_keys: ClassVar[tuple[str, ...]] = (
-        "table", "columns", "parent_columns", "order", "public", "seed", "rows"
+        "table", "columns", "parent_columns", "order", "public", "seed", "rows", "types"
     )  # fmt: skip
 
     columns: Sequence[str] | None = None
@@ -85,12 +75,8 @@ class Related(RowOptions):
     order: str | None = None
 
     def __post_init__(self) -> None:
-        for key in ("columns", "parent_columns"):
-            given = getattr(self, key)
-            if given is not None:
-                if not is_column_list(given) and (key == "columns" or given not in ([], ())):
-                    raise RecipeError(f"related: {key} must list columns of the table, none twice")
-                self._keep(**{key: tuple(given)})
+        self._keep_columns("columns")
+        self._keep_columns("parent_columns", empty=True)
         if self.order is not None and (not isinstance(self.order, str) or not self.order):
             raise RecipeError("related: order must name a column of the table of children")
         RowOptions.__post_init__(self)
@@ -101,7 +87,7 @@ class Related(RowOptions):
         records = relate_tables(family)
         domain = model_domain(records, tuple(records.columns))
         counted = self._model(family).list_counted(domain)
-        refuse_no_delta(self.kind, delta)
+        self.refuse_no_delta(delta)
         cells = sum(domain.cells(columns) for columns in counted)
         if cells > _MOST_COUNTED:
             raise RecipeError(
@@ -128,7 +114,7 @@ class Related(RowOptions):
         for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
             assert cost.mu_squared is not None
             budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared)
-            label = label_epsilon(plan.epsilons, epsilon)
+            label = plan.label(epsilon)
             fitting = yield from self._model(family).measure(budget, domain, label, progress)
             assert fitting.model is not None
             model = quantise(fitting.model)
@@ -148,31 +134,29 @@ class Related(RowOptions):
         files = {}
         reference = family.child.reference
         if reference is not None:
-            stacked = stack_epsilons(plan.epsilons, parents)
+            stacked = plan.stack(parents)
             varied = (reference.key,)
             files = {
                 "parents.csv": table_to_csv(stacked),
                 "parents.parquet": table_to_parquet(stacked, varied=varied),
             }
-        return Product(table=stack_epsilons(plan.epsilons, children), files=files, facts={"models": facts})
+        return Product(table=plan.stack(children), files=files, facts={"models": facts})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        family = plan.table.family
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
+        family, unit = plan.table.family, plan.table.unit
         assert family is not None
-        bins = describe_bins(family.child, family.columns, self.within_bins, self.types)
-        facts = {
+        return {
             "child": family.child.name,
             "parent": "individual" if family.parent is None else f"row of `{family.parent.name}`",
-            "unit": plan.table.unit.column,
+            "unit": unit.column,
             "most": family.child.unit.max_records,
             "order": "a digest of their own codes" if family.order is None else f"`{family.order}`",
             "grid": plan.table.grid,
-            "orphans": _ORPHANS if family.parent is not None else "",
-            "bins": bins,
-            "exchanged": _EXCHANGED if plan.table.unit.neighbours == "replace" else "",
+            "orphans": self.part("orphans") if family.parent is not None else "",
+            "bins": describe_bins(family.child, family.columns, self.within_bins, self.types),
+            "exchanged": self.part("exchanged") if unit.neighbours == "replace" else "",
         }
-        return {key: text.format(**facts).strip() for key, text in _TEXTS.items()}
 
     def _find_family(self, table: Table) -> Family:
         child = table if table.family is None else table.family.child
@@ -182,14 +166,14 @@ class Related(RowOptions):
                 f"related: table {child.name!r} refers to no table of parents, so there are no "
                 'parent_columns; declare references = {column = "parents.key"} in the project file'
             )
-        columns = _choose_columns(self.columns, child)
-        above = () if parent is None else _choose_columns(self.parent_columns, parent, least=0)
+        columns = choose_columns(self, self.columns, child)
+        above = () if parent is None else choose_columns(self, self.parent_columns, parent, least=0)
         key = child.unit.column if child.reference is None else child.reference.column
         assert key is not None or child.unit.column is None
         place = [] if self.order is None else [_PLACE]
-        refuse_clash(self.kind, ["epsilon", str(key), *place, *released_names(child, columns)])
+        self.refuse_clash(["epsilon", str(key), *place, *released_names(child, columns)])
         if parent is not None and child.reference is not None:
-            refuse_clash(self.kind, ["epsilon", child.reference.key, *released_names(parent, above)])
+            self.refuse_clash(["epsilon", child.reference.key, *released_names(parent, above)])
         return Family(child=child, columns=columns, parent_columns=above, order=self.order)
 
     def _with_types(self, family: Family) -> Self:
@@ -374,19 +358,6 @@ class _Drawing:
         return maps[name][codes] if name in maps else codes
 
 
-def _choose_columns(given: Sequence[str] | None, table: Table, *, least: int = 1) -> tuple[str, ...]:
-    """Return the columns that are listed, or all that have a domain."""
-    if given is not None:
-        names = tuple(given)
-    else:
-        names = tuple(name for name, column in table.columns.items() if column.domain is not None)
-    if len(names) < least:
-        raise RecipeError(f"related: table {table.name!r} describes no column with a domain")
-    for name in names:
-        table.column(name)
-    return names
-
-
 def _draw_numbers(family: Family, codes: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
     """Return the number of children of every parent: any of its bin with equal chance."""
     steps = np.array([*family.steps, family.child.unit.max_records + 1])
@@ -400,50 +371,3 @@ def _alone(compression: Compression, name: str, code: int) -> NDArray[np.int64]:
         return np.array([code])
     codes = compression.maps[name]
     return codes[[code]] if int((codes == codes[code]).sum()) == 1 else np.empty(0, np.int64)
-
-
-_ORPHANS = (
-    "Children whose parent is not there, or has a value outside the domains, are dropped; so is every row "
-    "but one of a parent that has several."
-)
-
-_EXCHANGED = (
-    "Here neighbours exchange one individual for another: the counts move by v - w with v, w >= 0, at most "
-    "twice as far in L1 and sqrt(2) times in L2."
-)
-
-_TEXTS: Mapping[str, Any] = {
-    "idea": (
-        "The release is a table of synthetic rows of `{child}`, each of one {parent}. A graphical model has "
-        "the columns of a parent, the number of its children, and the columns of a child and of the child "
-        "before it; it is fitted to noisy marginals, and which are measured is chosen privately. Parents are "
-        "drawn from it, then every child given its parent and the one before."
-    ),
-    "preprocessing": (
-        "What the rows should be good for is fixed: pairs of columns of a parent, of a parent and a child, "
-        "of a child, and of a child and the one before. No record is touched, so the step costs nothing."
-    ),
-    "bounding": (
-        "Contributions are bounded by code, not by assumption. Of each `{unit}`, the first {most} records of "
-        "`{child}` whose values the domains hold are kept, in the order of {order}. An individual with n "
-        "records counts with the weight 1/n in each, rounded down to a multiple of 1/{grid}. {orphans} The "
-        "rule looks at the rows of one individual at a time and never at anybody else's."
-    ),
-    "sensitivity": (
-        "Let D and D' be tables that differ by one individual, added or removed with all its rows in both "
-        "tables. Its n records have weights that add up to at most one whole, {grid} units of 1/{grid}, and "
-        "each is in one cell; so it adds a vector v >= 0 to the counts of any marginal, whose L1 norm, and "
-        "so its L2 norm, is at most one. The records of everybody else stay as they are. {exchanged}"
-    ),
-    "privatisation": (
-        "First every single column is measured with Gaussian noise. Then, in rounds, a pair is chosen by the "
-        "exponential mechanism, by its L1 distance from the model so far, and measured with Gaussian noise. "
-        "One individual moves every one of these counts, and these distances, by at most one record in all."
-    ),
-    "postprocessing": (
-        "Values too rare to be told from noise are joined, and rows are spread over them again in the "
-        "proportions that their noisy counts have. Parents and children are drawn from the model from a "
-        "public seed, and their keys are numbers that were counted up. {bins} All of it uses noisy answers "
-        "and public facts only, so it costs nothing."
-    ),
-}

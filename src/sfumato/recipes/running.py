@@ -21,13 +21,10 @@ from sfumato.inference.models.series import Estimate, estimate_sums, root_weight
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,
-    Options,
     Plan,
     Product,
+    Recipe,
     cell_columns,
-    is_column_list,
-    refuse_clash,
-    refuse_no_delta,
     released_names,
 )
 
@@ -41,7 +38,7 @@ _SLACK = 1e-6  # of a record: what adding up in another order may change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running(Options):
+class Running(Recipe):
     """Counts and running totals of every value of `period`, for each combination of `by`, as they arrive.
 
     The values of `period` in their order are all periods of the series, of which those up to `through` are
@@ -57,6 +54,7 @@ class Running(Options):
     """
 
     kind: ClassVar[str] = "running"
+    optional: ClassVar[tuple[str, ...]] = ("through",)
 
     period: str
     through: str | int | None = None
@@ -72,8 +70,7 @@ class Running(Options):
             raise RecipeError(
                 "running: through must be the last period to release now, a value of its column"
             )
-        if self.by not in ((), []) and not is_column_list(self.by):
-            raise RecipeError("running: by must list columns, none twice")
+        self._keep_columns("by", empty=True)
         if self.period in self.by:
             raise RecipeError(f"running: {self.period!r} is the column of the periods, so it is not in by")
         if not isinstance(self.windows, (list, tuple)) or len(self.windows) > _MOST_WINDOWS:
@@ -87,18 +84,13 @@ class Running(Options):
             raise RecipeError("running: change must be true or false")
         if self.late not in ("drop", "carry"):
             raise RecipeError("running: late must be 'drop' or 'carry'")
-        self._keep(by=tuple(self.by), windows=tuple(windows))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; of what is not given, nothing."""
-        record = Options.to_record(self)
-        return {key: value for key, value in record.items() if value is not None}
+        self._keep(windows=tuple(windows))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request for all periods up to `through`, at the cost of the whole horizon."""
         if len(epsilons) != 1:
             raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
-        refuse_no_delta(self.kind, delta)
+        self.refuse_no_delta(delta)
         if table.unit.window is not None:
             raise RecipeError(
                 "running: a series is charged once for all its periods, which a window does not read; take "
@@ -111,11 +103,7 @@ class Running(Options):
                 f"running: {self.period!r} has {column.size:,} periods, and a series at most {MOST_PERIODS:,}"
             )
         columns = (self.period, *self.by)
-        if table.cells(columns) > MOST_ANSWERS:
-            raise RecipeError(
-                f"running: {' x '.join(columns)} has {table.cells(columns):,} cells in all periods, more "
-                f"than {MOST_ANSWERS:,}; use fewer columns or fewer periods"
-            )
+        self.refuse_cells(table, columns, MOST_ANSWERS, advice="use fewer columns or fewer periods")
         question = RunningSums(
             columns=columns,
             weights=root_weights(column.size, grid=SERIES_GRID),
@@ -123,7 +111,7 @@ class Running(Options):
             late=self.late,
         )
         question.check(table)
-        refuse_clash(self.kind, [*self._released(), *released_names(table, columns)])
+        self.refuse_clash([*self._released(), *released_names(table, columns)])
         probe = Request(
             name="weighted sums of arrivals", counted=question, noise="gaussian", scale=Fraction(1)
         )
@@ -163,24 +151,22 @@ class Running(Options):
         }
         return Product(table=pa.table(columns), varied=tuple(self._released()), facts={"series": told})
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         question = plan.requests[0].counted
         assert isinstance(question, RunningSums)
         unit = plan.table.unit
-        most = "1 record, itself" if unit.column is None else f"at most {unit.max_records} records"
-        facts = {
+        return {
             "table": plan.table.name,
             "period": self.period,
             "periods": question.periods,
             "horizon": question.horizon,
             "by": f" for every combination of {', '.join(self.by)}" if self.by else "",
-            "most": most,
+            "most": "1 record, itself" if unit.column is None else f"at most {unit.max_records} records",
             "norm": format_exact(round_up(_norm(question), places=6)),
-            "late": _LATE[self.late],
-            "exchanged": _EXCHANGED if unit.neighbours == "replace" else "",
+            "late": self.part(self.late),
+            "exchanged": self.part("exchanged") if unit.neighbours == "replace" else "",
         }
-        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
     def _released(self) -> list[str]:
         """Return the names of the released numbers."""
@@ -237,61 +223,3 @@ def _tabulate(name: str, found: Estimate, cells: int) -> dict[str, pa.Array]:
         f"{name}_low_95": to_arrow(np.floor(low + _SLACK).astype(np.int64)),
         f"{name}_high_95": to_arrow(np.ceil(high - _SLACK).astype(np.int64)),
     }
-
-
-_LATE = {
-    "drop": "A record that is there only later does not count, and one that is taken back stays counted",
-    "carry": (
-        "A record that is there only later counts in the period that is released next, and one that is taken "
-        "back stays counted"
-    ),
-}
-
-_DESCRIBED = {
-    "idea": (
-        "The release is a series: the number of records of table `{table}` in every `{period}` so far{by}, "
-        "and their running totals. {periods} of {horizon} periods are released; the charge is for all "
-        "{horizon}, so that the others cost nothing more. An earlier release of this series has the same "
-        "numbers for its periods."
-    ),
-    "preprocessing": (
-        "Periods and cells are laid out from the described domains alone, which costs nothing; a period "
-        "without records is zeros with noise. A record counts in its own period if it is in the table when "
-        "that period is first released. {late}."
-    ),
-    "bounding": (
-        "Contributions are bounded by code, over all periods together: an individual counts with {most} in "
-        "the whole series. What has counted is kept in a private file beside the project, under a keyed "
-        "digest of each individual, and every period counts only what the individual has left; of more, the "
-        "first in the order of a digest of that individual and the record's own codes. The rule looks at one "
-        "individual's records at a time and never at anybody else's. A period that was released is never "
-        "read again."
-    ),
-    "sensitivity": (
-        "Let two histories of the table differ by one individual, with all records that it ever had in any "
-        "of its states. A sum is measured for every period and cell: of what arrived k periods before, each "
-        "record counts with the weight w(k), the same for all periods, a whole multiple of 1/2^20. One "
-        "record of the individual adds w(0), w(1), ... to the sums of its cell from its period on, a vector "
-        "whose L2 norm is at most {norm}, the root of the sum of all squares of the weights, computed in "
-        "whole numbers. The individual has {most} in all periods together, so that the sums of all periods, "
-        "released and to come, move by at most that many times as much, by the triangle inequality. Others "
-        "count as before. That holds for every choice of later tables, also on seeing earlier releases "
-        "(docs/proofs/running.md).{exchanged}"
-    ),
-    "privatisation": (
-        "The weights are those of the square root of the matrix of running totals, which spreads the noise "
-        "of a total over few sums. Every sum gets noise of its own, when its period is first released, and "
-        "once."
-    ),
-    "postprocessing": (
-        "Counts, totals, sums over windows and changes are the combinations of the noisy sums that are "
-        "unbiased, rounded, and not below zero except for changes. Each is rounded by itself, so that they "
-        "need not add up exactly. Intervals hold the number of records that counted with 95 %, given the "
-        "noise. All of it uses noisy sums only, so it costs nothing."
-    ),
-}
-
-_EXCHANGED = (
-    " Here neighbours exchange one individual for another: neither has negative entries, nor have the "
-    "weights, so that the distance is at most sqrt(2) times as large."
-)

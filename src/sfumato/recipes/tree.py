@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import ClassVar
 
-from sfumato.core.questions.choices import Candidate, Choice, Chosen
+from sfumato.core.questions.choices import Candidate
 from sfumato.core.questions.measurement import Answer, Ask
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import tree_cells
 from sfumato.recipes.shared.budget import RemainingBudget
-from sfumato.recipes.shared.fitting import Asking, Fitting, measure_singles, noise_distance, offer_marginal
+from sfumato.recipes.shared.fitting import (
+    Asking,
+    Fitting,
+    choose_marginal,
+    measure_singles,
+    noise_distance,
+    offer_marginal,
+)
 from sfumato.recipes.shared.selection import Selection
 
 _TREE_SINGLES = Fraction(15, 100)  # of a tree's budget, for single columns
@@ -39,22 +46,9 @@ class Tree(Selection):
     """
 
     kind: ClassVar[str] = "tree"
-    record_keys: ClassVar[Columns] = ("table", "columns", "public", "seed", "rows")
-    texts: ClassVar[Mapping[str, str]] = {
-        "idea": (
-            "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
-            "fitted to noisy counts of single columns and of pairs of columns that form a forest; the pairs "
-            "are chosen privately, those that are farthest from independent."
-        ),
-        "preprocessing": "The columns are stated. No record is touched, so the step costs nothing.",
-        "privatisation": (
-            "Every single column is measured with Gaussian noise. Then pairs are chosen one after the other "
-            "by the exponential mechanism, among those that join what no earlier pair joins, each time "
-            "those that lead out of the smallest part: the "
-            "score of a pair is the L1 distance between its counts and those of independent columns, less "
-            "what noise alone would add. At last the chosen pairs are measured with Gaussian noise."
-        ),
-    }
+    record_keys: ClassVar[Columns] = (
+        "table", "columns", "public", "seed", "rows", "types", "guide", "bins"
+    )  # fmt: skip
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Return single columns, and all pairs that are not too large."""
@@ -100,7 +94,7 @@ def _choose_forest(
     turns = len(domain) - 1
     if turns == 0:
         return []
-    epsilon = budget.calibrate_choice(budget.total * _TREE_CHOICES / turns)
+    share = budget.total * _TREE_CHOICES / turns
     sigma = budget.noise_deviation(budget.total * (1 - _TREE_SINGLES - _TREE_CHOICES) / turns)
     assert fitting.model is not None
     noise = {pair: noise_distance(sigma, fitting.domain.cells(pair)) for pair in _pairs(domain)}
@@ -115,10 +109,7 @@ def _choose_forest(
         candidates = forest.leaving()
         if not candidates:
             break
-        choice = Choice(name=f"{label}choice {turn}", candidates=candidates, epsilon=epsilon)
-        (chosen,) = yield (budget.spend(choice),)
-        assert isinstance(chosen, Chosen)
-        pair = candidates[chosen.index].columns
+        pair = yield from choose_marginal(budget, f"{label}choice {turn}", candidates, share)
         progress(f"chosen: {' x '.join(pair)}")
         edges.append(pair)
         forest.join(pair)

@@ -21,7 +21,7 @@ from sfumato.core.facts.domain import Tuples, Values
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import IndividualCounts
 from sfumato.core.questions.measurement import Measurement, Request, request_sensitivity
-from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta
+from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product
 from sfumato.recipes.shared.counts import (
     CountOptions,
     Noise,
@@ -32,7 +32,6 @@ from sfumato.recipes.shared.counts import (
     request_counts,
 )
 from sfumato.recipes.shared.public import (
-    encode_public,
     locate_rows,
     number_individuals,
     open_public,
@@ -40,6 +39,7 @@ from sfumato.recipes.shared.public import (
     parse_public,
     unpack_numbers,
 )
+from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +134,7 @@ class UserCounts(CountOptions):
         by = tuple(self.by)
         self.check_names(table)
         if self.noise == "gaussian":
-            refuse_no_delta(self.kind, delta)
+            self.refuse_no_delta(delta)
         self._refuse_large(table.cells(by) * len(epsilons))
         recipe = self
         if isinstance(self.public, str):
@@ -166,23 +166,25 @@ class UserCounts(CountOptions):
             counts.append(self._add_up(measurement, plan.table.cells(tuple(self.by))))
         return Product(table=self.tabulate(plan, counts), varied=("count",))
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         asked_cells = plan.requests[0].counted
         assert isinstance(asked_cells, IndividualCounts)
-        table = plan.table
-        facts = {
+        table, unit = plan.table, plan.table.unit
+        facts = {"unit": unit.column, "most": asked_cells.max_cells}
+        return {
             "table": table.name,
             "sizes": ", ".join(f"{name} ({table.column(name).size})" for name in self.by),
             "cells": table.cells(tuple(self.by)),
             "questions": asked_cells.rows,
             "asked": _starts(asked_cells).size,
             "laid_out": self._describe_asked(),
-            "order": _ORDER[self.rounding],
+            "order": self.part(self.rounding),
             "threshold": describe_threshold(self.threshold),
+            "held": self.part("held_row" if unit.column is None else "held_unit", **facts),
+            "moved": self.part("moved", **facts),
+            "exchanged": self.part("exchanged") if unit.neighbours == "replace" else "",
         }
-        described = {key: text.format(**facts) for key, text in _TEXTS.items()}
-        return {**described, "sensitivity": _describe_sensitivity(table, asked_cells.max_cells)}
 
     def _describe_asked(self) -> str:
         times = ", ".join(str(each) for each in self.times)
@@ -357,13 +359,6 @@ def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
     return pairs
 
 
-def _describe_sensitivity(table: Table, max_cells: int) -> str:
-    facts = {"unit": table.unit.column, "most": max_cells}
-    held = _HELD_ROW if table.unit.column is None else _HELD_UNIT.format(**facts)
-    replaced = _REPLACED if table.unit.neighbours == "replace" else ""
-    return held + _SENSITIVITY.format(**facts) + replaced
-
-
 def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
     """Return the first question of every cell that is asked about."""
     return np.flatnonzero(np.diff(asked_cells.cells, prepend=-1))
@@ -376,55 +371,3 @@ def _refuse_large_sums(requests: tuple[Request, ...], asked_cells: IndividualCou
         raise RecipeError(
             "user-counts: the noise of a cell would go beyond 2^62; spend more epsilon or ask fewer times"
         )
-
-
-_ORDER = {
-    "before": (
-        "Every noisy number of individuals below zero is set to 0, then they are added up, each times its "
-        "records. Clipping before adding biases counts upwards, more so with more numbers to a cell."
-    ),
-    "after": (
-        "The noisy numbers of individuals are added up, each times its records, and sums below zero are set "
-        "to 0. That biases small counts upwards."
-    ),
-}
-
-_TEXTS = {
-    "idea": (
-        "The release is a histogram of the records of table `{table}` over {sizes}, {cells:,} cells in all. "
-        "It is made of counts of individuals: so many individuals have so many records in a cell. "
-        "{questions:,} such numbers about {asked:,} cells are asked, each gets noise of its own, and each, "
-        "times its records, is added back to its cell."
-    ),
-    "preprocessing": (
-        "{laid_out} No record is touched, so the step costs nothing. A cell that is not asked about is "
-        "released as 0. An individual with n records in a cell is counted by the question with the largest "
-        "number of records up to n; what it has beyond that is lost."
-    ),
-    "bounding": (
-        "All records of an individual are read: `max_records` is not what bounds this release. The number of "
-        "cells in which an individual is counted does, as the proof below says."
-    ),
-    "postprocessing": (
-        "{order}{threshold} This uses noisy numbers and public facts only, so it costs nothing; "
-        "`measurements.parquet` keeps the numbers as they were."
-    ),
-}
-
-_HELD_ROW = "Every row is an individual of its own, in one cell, so it adds 1 to at most one answer."
-_HELD_UNIT = (
-    "Individuals are held to {most} cells by code, not by assumption: of an individual in more of the cells "
-    "asked about, those are kept in which it counts for most records, and among equals those that come first "
-    "by a digest of `{unit}` and the cell. This looks at that individual's records alone. In each cell that "
-    "is kept it is counted by one question at most, so it adds 1 to at most {most} answers and nothing to "
-    "the others, however many records it has. Records without `{unit}` are dropped."
-)
-_SENSITIVITY = (
-    " Let D and D' be tables that differ by one individual, added or removed with all records. All others "
-    "are counted as before, so the answers differ by a vector v of at most {most} ones: at most {most} in L1 "
-    "and sqrt({most}) in L2."
-)
-_REPLACED = (
-    " Here neighbours exchange one individual for another: the difference is v - v', at most twice as large "
-    "in L1, and sqrt(2) times in L2, because v and v' have no negative entries."
-)

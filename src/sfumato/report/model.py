@@ -15,7 +15,7 @@ from sfumato.core.exact import NORMAL_95
 from sfumato.core.facts.column import Column, parse_column
 from sfumato.core.facts.domain import Tuples, Values
 from sfumato.inference.models.additive import AdditiveModel, Shape, read_model
-from sfumato.inference.models.distribution import DistributionModel, read_distribution
+from sfumato.inference.models.cumulative import DistributionModel, read_distribution
 from sfumato.inference.models.document import FORMAT
 from sfumato.inference.models.network import read_network
 from sfumato.release.folder import failing_closed, open_folder

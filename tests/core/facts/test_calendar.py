@@ -15,8 +15,8 @@ from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.column import column_spec, parse_column
 from sfumato.core.facts.table import parse_table
 from sfumato.core.questions.counts import Marginal
-from sfumato.learn.sql import _conditions
-from sfumato.recipes.shared.public import encode_public
+from sfumato.learn.model import _conditions
+from sfumato.tables.codes import encode_public
 
 PERIODS = ("day", "week", "month")
 

@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.inference.models.additive import AdditiveModel, Score, Shape, read_model
-from sfumato.inference.models.links import SCORE_UNITS
+from sfumato.inference.models.additive import SCORE_UNITS, AdditiveModel, Score, Shape, read_model
 
 SIZES = {"a": 3, "b": 2}
 

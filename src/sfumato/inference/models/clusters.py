@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label
-from sfumato.inference.models.design import Term, code_ends, number_values, scale_numbers
+from sfumato.inference.models.design import number_term, number_values, scale_numbers
 
 Floats = NDArray[np.float64]
 
@@ -181,5 +181,4 @@ def scale_column(column: Column, *, grid: int) -> NDArray[np.int64]:
     values = number_values(column)
     if values is None or column.extras:
         raise ValueError("no number for every code")
-    low, high = code_ends(column.domain)
-    return scale_numbers(values, Term(column=column.name, low=low, high=high), extras=0, grid=grid)
+    return scale_numbers(values, number_term(column), extras=0, grid=grid)

@@ -57,6 +57,12 @@ class Term:
         return {"column": self.column, "label": self.label}
 
 
+def number_term(column: Column) -> Term:
+    """Return a column of numbers as a term."""
+    low, high = code_ends(column.domain)
+    return Term(column=column.name, low=low, high=high)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Design:
     """The features of a model, column by column, and a table of whole numbers for each column's codes."""
@@ -137,8 +143,7 @@ def design_columns(columns: Mapping[str, Column], *, categorical: Sequence[str] 
             terms += [Term(column=name, label=label) for label in labels[1:]]
             scores.append(np.eye(len(labels), dtype=np.int64)[:, 1:] * grid)
             continue
-        low, high = code_ends(column.domain)
-        term = Term(column=name, low=low, high=high)
+        term = number_term(column)
         terms += [term, *(Term(column=name, label=label) for label in column.extras)]
         scores.append(scale_numbers(values, term, extras=len(column.extras), grid=grid))
     return Design(columns=tuple(columns), terms=tuple(terms), scores=tuple(scores), left_out=left_out)

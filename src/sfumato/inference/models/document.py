@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 FORMAT = "sfumato model 1"
 Family = Literal["classification", "regression", "counts"]
-LINKS: Mapping[Family, str] = {"classification": "logistic", "regression": "identity", "counts": "log"}
+LINKS: Mapping[str, str] = {"classification": "logistic", "regression": "identity", "counts": "log"}
 """What turns the score of a family into what is expected."""
 
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError
-from sfumato.recipes.shared.public import encode_public, read_public_table
+from sfumato.recipes.shared.public import read_public_table
 from sfumato.report.pages.words import list_names, plain_text
+from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period
-from sfumato.recipes.shared.public import encode_public, read_numbers
+from sfumato.recipes.shared.public import read_numbers
 from sfumato.tables import quote_toml
+from sfumato.tables.codes import encode_public
 from sfumato.tables.rules import quote_column
 
 MOST_RULES = 12

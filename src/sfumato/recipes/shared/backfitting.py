@@ -32,7 +32,7 @@ from sfumato.inference.models.terms import (
     mix_evidence,
     shrink,
 )
-from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
 from sfumato.recipes.shared.responses import Counted, Digits, Response, suffice
 
 Columns = tuple[str, ...]
@@ -245,8 +245,9 @@ class Fitting:
         plain = self._ask((), targets=ones, link=None, clip=1.0)
         asks = []
         for pair in kept:
+            groups = self.states[pair].basis.groups
             counted = replace(
-                plain, columns=pair, intercept=0, terms=(), queries=_list_groups(self.states[pair].basis)
+                plain, columns=pair, intercept=0, terms=(), queries=sum_groups(groups, int(groups.max()) + 1)
             )
             asks.append(self.budget.calibrate(f"{self.task.label}counts of {_name(pair)}", counted, share))
         if asks:
@@ -610,18 +611,6 @@ def may_join(table: Table, inputs: Columns) -> bool:
 def _name(columns: Columns) -> str:
     """What a question about the columns is called; a column may have the name of one of the numbers."""
     return " x ".join(f"column {name}" if name in _ASKED else name for name in columns)
-
-
-def _list_groups(basis: Basis) -> Queries:
-    """Return the sums over the cells of every group."""
-    starts = np.concatenate(([0], np.cumsum(np.bincount(basis.groups))))
-    return Queries(
-        cells=basis.groups.size,
-        grid=1,
-        starts=starts,
-        members=np.argsort(basis.groups, kind="stable"),
-        weights=np.ones(basis.groups.size, np.int64),
-    )
 
 
 def _list_queries(basis: Basis) -> Queries:

@@ -7,6 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.accounting import max_mu, mu_to_pure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import SMOOTHING
@@ -71,6 +74,13 @@ class RemainingBudget:
         """Return the standard deviation, in records, of the noise that `mu_squared` buys for counts."""
         probe = self.calibrate_request("probe", (next(iter(self.table.columns)),), mu_squared)
         return float(probe.scale) / request_grid(self.table, probe)
+
+
+def sum_groups(groups: NDArray[np.int64], rows: int) -> Queries:
+    """Return the sums of cells by group, numbered from 0 on, as queries over the cells."""
+    starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=rows))))
+    members, ones = np.argsort(groups, kind="stable"), np.ones(groups.size, np.int32)
+    return Queries(cells=groups.size, grid=1, starts=starts, members=members, weights=ones)
 
 
 def calibrate(table: Table, name: str, counted: Question, mu_squared: Fraction) -> Request:

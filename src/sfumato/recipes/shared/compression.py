@@ -25,14 +25,14 @@ from sfumato.inference.domain import Columns, Domain, Sparse
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.model import Model, draw_codes
 from sfumato.inference.tree import Tree
-from sfumato.recipes.shared.private_bins import join_cells
+from sfumato.recipes.shared.budget import sum_groups
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
 
 
 _TURNS = 2**20  # of draws, for each group of joined values of a column
-_RARE = 3.0  # standard deviations of a count's noise, below which a value is rare
+_RARE = 3.0  # standard deviations of a count's noise, below which a value is rare, and that a bin holds
 
 
 class Compression:
@@ -162,11 +162,26 @@ class Compression:
         for name in columns:
             codes = self.maps.get(name, np.arange(self.full[name]))
             places = np.add.outer(places * self.domain[name], codes).reshape(-1)
-        rows = self.domain.cells(columns)
-        starts = np.concatenate(([0], np.cumsum(np.bincount(places, minlength=rows))))
-        members = np.argsort(places, kind="stable")
-        weights = np.ones(members.size, np.int64)
-        return Queries(cells=places.size, grid=1, starts=starts, members=members, weights=weights)
+        return sum_groups(places, self.domain.cells(columns))
+
+
+def join_cells(values: NDArray[np.float64], sigma: float, *, bins: int, cells: int) -> NDArray[np.int64]:
+    """Return for every code of a column its bin: neighbouring cells of about equal noisy counts together.
+
+    The first `cells` codes are those of the grid, the others stay by themselves. There are fewer bins than
+    asked for where the noise of so many cells would drown them.
+    """
+    sums = np.maximum.accumulate(np.maximum(np.cumsum(values[:cells]), 0.0))
+    total = float(sums[-1])
+    clear = int(min(float(bins), (total / (_RARE * sigma)) ** 2 / cells)) if total > 0 else 0
+    count = max(1, clear)
+    middle = sums - np.diff(sums, prepend=0.0) / 2
+    codes = (
+        np.minimum((middle * (count / total)).astype(np.int64), count - 1) if total > 0 else np.zeros(cells)
+    )
+    _, codes = np.unique(codes, return_inverse=True)
+    own = int(codes.max()) + 1 + np.arange(values.size - cells)
+    return np.concatenate((codes.reshape(-1), own)).astype(np.int64)
 
 
 def _shrink(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -17,8 +17,9 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_exact
 from sfumato.core.law import Kind
 from sfumato.core.questions.counts import IndividualCounts, Marginal
-from sfumato.core.questions.measurement import Request
-from sfumato.recipes.base import Options, Plan, cell_columns, refuse_clash, released_names, stack_epsilons
+from sfumato.core.questions.measurement import Request, request_sensitivity
+from sfumato.core.questions.question import Question
+from sfumato.recipes.base import Plan, Recipe, cell_columns, released_names, write_part
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -29,7 +30,7 @@ _LARGEST_THRESHOLD = 10**6  # far beyond which no count is ever released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountOptions(Options):
+class CountOptions(Recipe):
     """What recipes that release a histogram over the columns `by` have in common."""
 
     by: Sequence[str]
@@ -44,13 +45,13 @@ class CountOptions(Options):
 
     def check_names(self, table: Table) -> None:
         """Raises an error if two columns of the release would have one name."""
-        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, tuple(self.by))])
+        self.refuse_clash(["epsilon", "count", *released_names(table, tuple(self.by))])
 
     def tabulate(self, plan: Plan, counts: Sequence[NDArray[np.int64]]) -> pa.Table:
         """Return every cell with its count; one table for all epsilons, named in a column if several."""
         columns = cell_columns(plan.table, tuple(self.by))
         tables = [pa.table({**columns, "count": to_arrow(each)}) for each in counts]
-        return stack_epsilons(plan.epsilons, tables)
+        return plan.stack(tables)
 
 
 def check_noise(value: object, *, kind: str) -> None:
@@ -80,7 +81,7 @@ def parse_threshold(value: object, *, kind: str) -> Fraction:
 
 def describe_threshold(threshold: Fraction) -> str:
     """Return a sentence about `threshold` for a write-up, or nothing if there is none."""
-    return _THRESHOLD.format(threshold=format_exact(threshold)) if threshold else ""
+    return write_part("counts", "threshold", threshold=format_exact(threshold)) if threshold else ""
 
 
 def request_counts(
@@ -108,6 +109,12 @@ def request_counts(
     return min(found, key=lambda each: each.standard_deviation)  # of equals the first
 
 
+def request_laplace(table: Table, name: str, counted: Question, epsilon: Fraction) -> Request:
+    """Return a request with the Laplace noise that `epsilon` asks for."""
+    probe = Request(name=name, counted=counted, noise="laplace", scale=Fraction(1))
+    return replace(probe, scale=request_sensitivity(table, probe) / epsilon)
+
+
 def finish_counts(
     noisy_values: NDArray[np.int64],
     *,
@@ -127,9 +134,3 @@ def finish_counts(
     if threshold:
         counts[noisy_values < float(threshold) * deviation] = 0
     return counts
-
-
-_THRESHOLD = (
-    " A count below {threshold} standard deviations of its noise is then set to 0: the table shows fewer "
-    "counts that are noise alone, and loses small ones that are not."
-)

@@ -27,7 +27,7 @@ from sfumato.core.questions.choices import Choice
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import CONFIDENCE, Link, Outcomes, Scorer, Term
-from sfumato.inference.models.additive import read_model
+from sfumato.inference.models.additive import logistic_table, read_model
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import pack_model
 from sfumato.inference.models.evaluation import (
@@ -42,7 +42,6 @@ from sfumato.inference.models.evaluation import (
     place_middles,
     place_widths,
 )
-from sfumato.inference.models.links import logistic_table
 from sfumato.inference.models.regression import read_regression
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import calibrate
@@ -93,8 +92,6 @@ def split_plan(recipe: ModelOptions, plan: Plan) -> Plan:
 def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None]) -> Conversation:
     """Return the fitted model with its evaluation; of several candidates the one that did best."""
     parts = {part.name: part for part in plan.parts}
-    (cost,) = plan.costs
-    assert cost.mu_squared is not None
     candidates = _describe_candidates(recipe, plan)[1]
     products, losses, records, aside = [], [], [], Fraction(0)
     for number, inner in enumerate(candidates, 1):
@@ -103,7 +100,7 @@ def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None])
         products.append(product)
         aside += chosen if plan.table.unit.neighbours == "replace" else 0
     # Where neighbours are exchanged, choices that a fit made cost everybody; what is left is for the rest.
-    budget = (cost.mu_squared - aside) * (1 - Fraction(1, 10**9))
+    budget = (plan.mu_squared - aside) * (1 - Fraction(1, 10**9))
     if recipe.choose:
         for number, product in enumerate(products, 1):
             progress(f"comparing candidate {number}")

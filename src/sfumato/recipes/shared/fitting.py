@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.questions.choices import Candidate
+from sfumato.core.questions.choices import Candidate, Choice, Chosen
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
 from sfumato.inference.domain import Columns, Domain, estimate_total, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
@@ -143,6 +143,16 @@ def measure_singles(
     asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
     return Fitting(budget.table, domain, answers, progress, bins=bins)
+
+
+def choose_marginal(
+    budget: RemainingBudget, name: str, candidates: tuple[Candidate, ...], mu_squared: Fraction
+) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Columns]:
+    """Return the columns of the candidate that a private choice for `mu_squared` takes."""
+    epsilon = budget.calibrate_choice(mu_squared)
+    (chosen,) = yield (budget.spend(Choice(name=name, candidates=candidates, epsilon=epsilon)),)
+    assert isinstance(chosen, Chosen)
+    return candidates[chosen.index].columns
 
 
 def noise_distance(sigma: float, cells: float) -> float:

@@ -37,11 +37,10 @@ from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.shrinkage import shrink_counts
+from sfumato.recipes.shared.budget import sum_groups
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-
-Kind = Literal["cell", "slab", "whole", "rest"]
 
 Norms = Fraction | Mapping[int, Fraction] | Literal["auto"] | None
 
@@ -184,13 +183,8 @@ class Rounds:
         """What is asked about all records, without noise yet: their number, and how many individuals have."""
         asked: list[Request] = []
         if self.quantile is not None:
-            size = self.domain[self.record_column[0]]
-            ones = np.ones(size, np.int32)
-            everything = Queries(
-                cells=size, grid=1, starts=np.array([0, size]), members=np.arange(size), weights=ones
-            )
-            counted = Marginal(self.record_column, everything)
-            asked.append(_ask(f"records{self.label}", counted))
+            everything = sum_groups(np.zeros(self.domain[self.record_column[0]], np.int64), 1)
+            asked.append(_ask(f"records{self.label}", Marginal(self.record_column, everything)))
         if self.span is not None:
             name, most = self.span
             times = list_times(self.table.unit.max_records)
@@ -255,12 +249,11 @@ class Rounds:
 class Block:
     """Sums of cells of the marginal `columns`, one for each of some cells of the marginal `by`.
 
-    "cell": plausible cells, one by one. "slab": plausible cells that are not flagged, for marginals
-    above. "rest": for flagged cells of `by`, what of them is not plausible in `columns`, one column more.
-    "whole": those of which nothing is plausible with that column, so that it need not be named.
+    Where these are the same, plausible cells one by one, or those that are not flagged, for marginals above.
+    Else for flagged cells of `by`, what of them is not plausible in `columns`, one column more; where nothing
+    is plausible with that column, it need not be named.
     """
 
-    kind: Kind
     by: Columns
     columns: Columns
     starts: NDArray[np.int64]
@@ -319,7 +312,7 @@ class Blocks:
             chosen = self.plausible[columns]
             if kind == "slab":
                 chosen = chosen & ~self.flags[columns]
-            self._made[key] = (_single(kind, columns, np.flatnonzero(chosen)),)
+            self._made[key] = (_single(columns, np.flatnonzero(chosen)),)
         return self._made[key]
 
     def _rest(self, part: Columns, columns: Columns) -> tuple[Block, ...]:
@@ -336,8 +329,8 @@ class Blocks:
             members = np.moveaxis(np.arange(hits.size).reshape(shape), added, -1)[hits]
             starts = np.concatenate(([0], np.cumsum(counts[(counts > 0) & ~whole])))
             self._made[key] = (
-                _single("whole", part, np.flatnonzero(whole)),
-                Block(kind="rest", by=part, columns=columns, starts=starts, members=members),
+                _single(part, np.flatnonzero(whole)),
+                Block(by=part, columns=columns, starts=starts, members=members),
             )
         return self._made[key]
 
@@ -581,9 +574,9 @@ def _expand(
     return np.diff(block.starts) * (outer.size * inner.size), (home[:, None] + inner).reshape(-1)
 
 
-def _single(kind: Kind, columns: Columns, members: NDArray[np.int64]) -> Block:
+def _single(columns: Columns, members: NDArray[np.int64]) -> Block:
     starts = np.arange(members.size + 1)
-    return Block(kind=kind, by=columns, columns=columns, starts=starts, members=members)
+    return Block(by=columns, columns=columns, starts=starts, members=members)
 
 
 def _weight(part: int, whole: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
@@ -13,7 +13,7 @@ from sfumato.core.facts.column import Column, column_spec, refuse_unknown_keys
 from sfumato.core.facts.domain import IntegerRange, Period, Tuples, Values
 from sfumato.inference.models.design import code_values, find_inputs, is_described
 from sfumato.inference.models.document import FORMAT, LINKS, Family
-from sfumato.recipes.base import Conversation, Options, Plan, is_column_list, refuse_no_delta, to_plain
+from sfumato.recipes.base import Plan, Recipe
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -22,7 +22,7 @@ MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions(Options):
+class ModelOptions(Recipe):
     """The column to predict, and those to predict it from: by default all that have a domain or bounds.
 
     With `holdout`, a share of the people is left out of the fit, and the model is judged by them; `groups`
@@ -30,6 +30,7 @@ class ModelOptions(Options):
     which the best is taken; each is fitted with its part of the budget.
     """
 
+    optional: ClassVar[tuple[str, ...]] = ("holdout", "groups", "choose", "within")
     evaluated: ClassVar[bool] = False
     """Whether its models can be judged by held-out people."""
 
@@ -43,51 +44,26 @@ class ModelOptions(Options):
         self._check_evaluation()
         if not isinstance(self.target, str) or not self.target:
             raise RecipeError(f"{self.kind}: target must name the column to predict")
-        if self.inputs is not None:
-            if not is_column_list(self.inputs):
-                raise RecipeError(f"{self.kind}: inputs must list columns of the table, none twice")
-            if self.target in self.inputs:
-                raise RecipeError(
-                    f"{self.kind}: the target {self.target!r} is among the inputs; leave it out"
-                )
-            self._keep(inputs=tuple(self.inputs))
-
-    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
-        raise NotImplementedError
-
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Return the model that follows from noisy answers."""
-        raise NotImplementedError
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        raise NotImplementedError
+        self._keep_columns("inputs")
+        if self.target in (self.inputs or ()):
+            raise RecipeError(f"{self.kind}: the target {self.target!r} is among the inputs; leave it out")
 
     def find_inputs(self, table: Table) -> tuple[str, ...]:
         """Return the columns of `table` to predict from."""
         return find_inputs(table, target=self.target, inputs=self.inputs, kind=self.kind)
 
-    def list_inputs(self, plan: Plan) -> str:
-        """Return the columns that the model, or any of its candidates, predicts from, in one line."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         bare = replace(self, holdout=None, groups=None, choose=())
         recipes = [replace(bare, **options) for options in self.choose] or [bare]
         names = dict.fromkeys(name for each in recipes for name in each.find_inputs(plan.table))
-        return ", ".join(f"`{name}`" for name in names)
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; how it is judged, and within what, stands there if it is."""
-        record = Options.to_record(self)
-        for key in ("holdout", "groups", "choose", "within"):
-            record.pop(key, None)
-            if getattr(self, key, None):
-                record[key] = to_plain(getattr(self, key))
-        return record
+        return {"target": self.target, "inputs": ", ".join(f"`{name}`" for name in names)}
 
     def _check_evaluation(self) -> None:
         if self.holdout is None:
             if self.groups is not None or self.choose:
                 raise RecipeError(f"{self.kind}: groups and choose need held-out people: set holdout = 0.2")
+            self._keep(choose=())
             return
         if not self.evaluated:
             raise RecipeError(f"{self.kind}: holdout is not offered for this recipe")
@@ -111,23 +87,7 @@ class ModelOptions(Options):
         """Raises an error if there is no delta, or more than one epsilon."""
         if len(epsilons) != 1:
             raise RecipeError(f"{self.kind}: a model has one epsilon; make one release for each")
-        refuse_no_delta(self.kind, delta)
-
-    def describe_model(self, plan: Plan, *, inputs: tuple[str, ...], family: Family) -> dict[str, Any]:
-        """Return what a model.json begins with: what is predicted from what, for whom, and at what cost."""
-        table = plan.table
-        return {
-            "format": FORMAT,
-            "recipe": self.kind,
-            "table": table.name,
-            "target": self.target,
-            "columns": {name: column_spec(table.columns[name]) for name in inputs},
-            "protects": table.unit.describe(),
-            "epsilon": format_exact(plan.epsilons[0]),
-            "delta": format_exact(plan.delta),
-            "family": family,
-            "link": LINKS[family],
-        }
+        self.refuse_no_delta(delta)
 
 
 def judge_target(column: Column, stated: str | None, *, kind: str, classes: int, most: int) -> Family:
@@ -153,3 +113,22 @@ def judge_target(column: Column, stated: str | None, *, kind: str, classes: int,
     if domain is not None and len(code_values(domain) or ()) < 2:
         raise RecipeError(f"{kind}: {name!r} is no number, or can be one number only")
     return "counts" if stated == "counts" else "regression"
+
+
+def describe_model(
+    plan: Plan, *, target: str, inputs: Iterable[str], family: Family | Literal["distribution", "clusters"]
+) -> dict[str, Any]:
+    """Return what a model.json begins with: what is predicted from what, for whom, and at what cost."""
+    table = plan.table
+    return {
+        "format": FORMAT,
+        "recipe": plan.recipe.kind,
+        "table": table.name,
+        "target": target,
+        "columns": {name: column_spec(table.columns[name]) for name in inputs},
+        "protects": table.unit.describe(),
+        "epsilon": format_exact(plan.epsilons[0]),
+        "delta": format_exact(plan.delta),
+        "family": family,
+        "link": LINKS.get(family, "identity"),
+    }

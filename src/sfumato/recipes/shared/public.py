@@ -11,7 +11,7 @@ import base64
 import hashlib
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.core.dates import format_label, read_column
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError, SourceError
 from sfumato.core.facts.column import Column, refuse_unknown_keys
-from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
+from sfumato.core.facts.domain import Bins
 from sfumato.core.facts.table import Table
 from sfumato.core.files import read_regular
 from sfumato.inference.model import number_cells
+from sfumato.tables.codes import encode_public
 from sfumato.tables.read import parse_table
 
 WithinBins = dict[str, tuple[tuple[float, ...], ...]]
@@ -49,39 +49,10 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
         raise RecipeError(f"public table {path.name!r} cannot be read ({reason})") from None
 
 
-def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
-    """Return the codes of a column in the rows of a public table, -1 for what its policy drops.
-
-    It reads what a public table says, for guidance only: what is private is encoded by the engine.
-    """
-    missing = [name for name in column.stored if name not in rows.column_names]
-    if missing:
-        raise RecipeError(
-            f"the public table has no column {missing[0]!r}, which column {column.name!r} is read from"
-        )
-    domain = column.domain
-    stored = [rows[name].combine_chunks() for name in column.stored]
-    if isinstance(domain, Tuples):
-        codes = _encode_tuples(domain, stored)
-    elif isinstance(domain, Values):
-        values = stored[0] if column.calendar is None else _date_label(column, stored[0])
-        codes = _look_up(values, domain.labels)
-    elif domain is None:
-        raise RecipeError(f"column {column.name!r} has no domain, so a public table cannot be encoded")
-    else:
-        part = _date_part(domain, stored[0], column) if isinstance(domain, Period) else stored[0]
-        codes = _encode_numbers(domain, _to_numbers(part, column.name), clamp=column.outside == "clamp")
-    if column.outside == "other":
-        codes[codes < 0] = column.size - 1
-    if column.missing_label is not None:
-        codes[_find_missing(column, stored[0])] = column.labels.index(column.missing_label)
-    return codes
-
-
 def read_numbers(column: Column, rows: pa.Table) -> NDArray[np.float64]:
     """Return the numbers of a column in the rows of a public table, NaN where there is none."""
     stored = rows[column.stored[0]].combine_chunks()
-    return np.where(_find_missing(column, stored), np.nan, _to_numbers(stored, column.name))
+    return np.where(_find_missing(column, stored), np.nan, _to_numbers(column, stored))
 
 
 def _find_missing(column: Column, stored: pa.Array) -> NDArray[np.bool_]:
@@ -188,100 +159,22 @@ def has_numbers(column: Column) -> bool:
     return isinstance(column.domain, Bins) and (column.nullable or not column.extras)
 
 
-def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int64]:
-    if isinstance(labels[0], int) and pa.types.is_string(values.type):
-        values = pa.array(_to_numbers(values, ""))
-    known = {str(label): code for code, label in enumerate(labels)}
-    return np.asarray(_translate(values, lambda value: known.get(_plain(value), -1), missing=-1), np.int64)
-
-
-def _translate(values: pa.Array, translate: Callable[[Any], float], *, missing: float) -> NDArray[Any]:
-    """Return every value translated; each distinct one is looked at once."""
-    encoded = values.dictionary_encode()
-    # The last entry is that of a missing value, whose index is -1.
-    translated = np.array([*map(translate, encoded.dictionary.to_pylist()), missing])
-    return np.asarray(translated[to_numpy(encoded.indices.fill_null(-1))])
-
-
-def _plain(value: object) -> str:
-    """A value as labels are written: a whole number without its decimal point, truth in small letters."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        return str(int(value))
-    return str(value)
-
-
-def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
+def _to_numbers(column: Column, values: pa.Array) -> NDArray[np.float64]:
     try:
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            return np.asarray(_translate(values, _read_number, missing=math.nan), np.float64)
+            return np.array([_read_number(each) for each in values.to_pylist()], np.float64)
         return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
         raise RecipeError(
-            f"column {name!r} of the public table must hold numbers, as its domain does"
+            f"column {column.name!r} of the public table must hold numbers, as its domain does"
         ) from None
 
 
-def _read_number(text: str) -> float:
+def _read_number(text: str | None) -> float:
     try:
-        return float(text)
+        return float(text or "nan")
     except ValueError:
         return math.nan
-
-
-def _encode_numbers(
-    domain: Bins | IntegerRange | Period, numbers: NDArray[np.float64], *, clamp: bool
-) -> NDArray[np.int64]:
-    """Return the codes of numbers in an ordered domain."""
-    if isinstance(domain, Bins):
-        edges = np.array([float(edge) for edge in domain.edges])
-        low, high = edges[0], edges[-1]
-    else:
-        span = domain.span if isinstance(domain, Period) else domain
-        low, high = float(span.low), float(span.high)
-        numbers = np.where(np.isfinite(numbers) & (numbers != np.floor(numbers)), np.nan, numbers)
-    if clamp:
-        numbers = np.clip(numbers, low, high)
-    inside = (numbers >= low) & (numbers <= high)
-    numbers = np.where(inside, numbers, low)
-    if isinstance(domain, Bins):
-        codes = np.minimum(np.searchsorted(edges, numbers, side="right") - 1, edges.size - 2)
-    else:
-        codes = numbers - low
-    return np.where(inside, codes, -1).astype(np.int64)
-
-
-def _encode_tuples(domain: Tuples, stored: list[pa.Array]) -> NDArray[np.int64]:
-    listed = [tuple(dict.fromkeys(part)) for part in zip(*domain.values, strict=True)]
-    parts = [_look_up(values, labels) for values, labels in zip(stored, listed, strict=True)]
-    places = [{label: place for place, label in enumerate(labels)} for labels in listed]
-    codes = {
-        tuple(place[part] for place, part in zip(places, value, strict=True)): code
-        for code, value in enumerate(domain.values)
-    }
-    found, which = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    known = np.array([codes.get(tuple(each), -1) for each in found.T.tolist()], np.int64)
-    return known[which.reshape(-1)] if known.size else np.empty(0, np.int64)
-
-
-def _date_part(domain: Period, values: pa.Array, column: Column) -> pa.Array:
-    functions = {"year": pc.year, "month": pc.month, "day_of_week": pc.day_of_week, "hour": pc.hour}
-    return functions[domain.part](_to_moments(values, column))
-
-
-def _date_label(column: Column, values: pa.Array) -> pa.Array:
-    started = pc.floor_temporal(_to_moments(values, column), unit=column.calendar)
-    return pc.strftime(started, format=format_label(str(column.calendar)))
-
-
-def _to_moments(values: pa.Array, column: Column) -> pa.Array:
-    try:
-        if "%" in (column.format or "") and pa.types.is_string(values.type):
-            return read_column(values, str(column.format))
-        return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
-    except pa.ArrowException:
-        raise RecipeError(f"column {column.name!r} of the public table does not hold dates") from None
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:

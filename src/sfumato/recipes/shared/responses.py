@@ -20,10 +20,10 @@ from sfumato.core.law import MAX_SCALE
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Link
+from sfumato.inference.models.additive import SCORE_UNITS, exponential_table, logistic_table, weight_table
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import Family
-from sfumato.inference.models.links import SCORE_UNITS, exponential_table, logistic_table, weight_table
-from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
 
 Columns = tuple[str, ...]
 
@@ -231,9 +231,7 @@ def _coarsen(size: int) -> tuple[NDArray[np.int64], Queries]:
     edges = edges[(edges >= 0) & (edges <= size)]
     bins = np.searchsorted(edges, np.arange(size), side="right") - 1
     bins = np.unique(bins, return_inverse=True)[1].reshape(-1)
-    starts = np.concatenate(([0], np.cumsum(np.bincount(bins))))
-    ones = np.ones(size, np.int64)
-    return bins, Queries(cells=size, grid=1, starts=starts, members=np.arange(size), weights=ones)
+    return bins, sum_groups(bins, int(bins[-1]) + 1)
 
 
 def _moments(values: NDArray[np.float64], counted: Counted) -> tuple[float, float, float]:

@@ -19,9 +19,9 @@ from sfumato.core.exact import parse_whole
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, Period, Values
 from sfumato.core.facts.table import Table
-from sfumato.inference.domain import Domain
+from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.model import draw_places
-from sfumato.recipes.base import Options, column_labels, refuse_clash, released_names, to_plain
+from sfumato.recipes.base import Recipe, column_labels, released_names
 from sfumato.recipes.shared.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.recipes.shared.repair import check_rules, settle_numbers
 from sfumato.recipes.shared.rules import active_rules
@@ -32,7 +32,7 @@ _DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowOptions(Options):
+class RowOptions(Recipe):
     """What recipes that release synthetic rows have in common.
 
     `public` names a table for values within bins; in a planned recipe it is what was read of that table.
@@ -62,10 +62,6 @@ class RowOptions(Options):
                     "{visited = 'date'}; {} leaves all columns as they are described"
                 )
             self._keep(types=dict(self.types))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record."""
-        return {**Options.to_record(self), "types": to_plain(self.types)}
 
     @property
     def within_bins(self) -> WithinBins:
@@ -111,8 +107,19 @@ class RowOptions(Options):
                 )
         made = [name for name, kind in self.types.items() if kind != "boolean"]
         # Of two tables, both may have a key of one name.
-        refuse_clash(self.kind, [*{"epsilon", *taken}, *made])
+        self.refuse_clash([*{"epsilon", *taken}, *made])
         return self
+
+
+def choose_columns(recipe: Recipe, given: Sequence[str] | None, table: Table, *, least: int = 1) -> Columns:
+    """Return the columns that are listed, or all of `table` that have a domain."""
+    described = (name for name, column in table.columns.items() if column.domain is not None)
+    names = tuple(described if given is None else given)
+    if len(names) < least:
+        raise RecipeError(f"{recipe.kind}: table {table.name!r} describes no column with a domain")
+    for name in names:
+        table.column(name)
+    return names
 
 
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:

@@ -7,41 +7,35 @@ model, over columns whose rare values are joined by `Compression`.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact
-from sfumato.core.questions.measurement import Answer, Ask
+from sfumato.core.exact import format_exact, parse_whole
+from sfumato.core.facts.column import NULL
+from sfumato.core.facts.domain import Bins
+from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.files import pack_model, quantise
-from sfumato.inference.model import Model
-from sfumato.recipes.base import (
-    Conversation,
-    Plan,
-    Product,
-    is_column_list,
-    label_epsilon,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-    stack_epsilons,
-    to_plain,
-)
+from sfumato.inference.model import Model, number_cells
+from sfumato.inference.tree import Growth, build_tree
+from sfumato.recipes.base import Conversation, Plan, Product, released_names, write_part
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.compression import Compression
 from sfumato.recipes.shared.fitting import Asking, Fitting
-from sfumato.recipes.shared.guide import TESTING, follow_guide, read_guide, unpack_guide
-from sfumato.recipes.shared.private_bins import describe_grids, parse_bins
-from sfumato.recipes.shared.public import parse_public
+from sfumato.recipes.shared.public import open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.recipes.shared.repair import draw_obeying, turn_seed
-from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
+from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins, model_domain
+from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -60,27 +54,17 @@ class Selection(RowOptions):
     A recipe states which marginals may be counted and how it measures, and what its write-up says.
     """
 
-    texts: ClassVar[Mapping[str, str]]
-    """The paragraphs idea, preprocessing and privatisation of the write-up."""
+    optional: ClassVar[tuple[str, ...]] = ("guide", "bins")
 
     columns: Sequence[str] | None = None
     guide: Any = None
     bins: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        if self.columns is not None:
-            if not is_column_list(self.columns):
-                raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
-            self._keep(columns=tuple(self.columns))
+        self._keep_columns("columns")
         self._keep(bins=parse_bins(self.bins, kind=self.kind))
         self._keep(guide=parse_public(self.guide, where=f"{self.kind}: guide", holds="codes"))
         RowOptions.__post_init__(self)
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the recipe as a plain record; what is not given is left out."""
-        given = {"guide": self.guide, "bins": self.bins}
-        added = {key: to_plain(value) for key, value in given.items() if value is not None}
-        return {**RowOptions.to_record(self), **added}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Return all marginals that may be counted."""
@@ -106,7 +90,7 @@ class Selection(RowOptions):
             recipe = replace(recipe, guide=read_guide(self.guide, table, columns))
         if recipe.guide is not None:
             unpack_guide(recipe.guide, domain)  # what cannot be read is refused before a charge
-        refuse_no_delta(self.kind, delta)
+        self.refuse_no_delta(delta)
         cells = sum(domain.cells(columns) for columns in counted)
         if cells > _MOST_COUNTED:
             raise RecipeError(
@@ -131,7 +115,7 @@ class Selection(RowOptions):
         for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
             assert cost.mu_squared is not None
             budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared, room=_ROOM)
-            label = label_epsilon(plan.epsilons, epsilon)
+            label = plan.label(epsilon)
             fitting = yield from self.measure(budget, domain, label, progress)
             assert fitting.model is not None
             whole = fitting.compression.expand_model(fitting.model, limit=_WHOLE)
@@ -156,24 +140,20 @@ class Selection(RowOptions):
                 }
             )
         return Product(
-            table=stack_epsilons(plan.epsilons, tables),
-            files={"model.parquet": pack_model(models)},
-            facts={"models": facts},
+            table=plan.stack(tables), files={"model.parquet": pack_model(models)}, facts={"models": facts}
         )
 
-    def describe(self, plan: Plan) -> dict[str, str]:
-        """Return the paragraphs of the privacy write-up that are this recipe's own."""
+    def tell(self, plan: Plan) -> dict[str, Any]:
+        """Return the facts that the write-up names."""
         columns = self._find_columns(plan.table)
-        bins = describe_bins(plan.table, columns, self.within_bins, self.types)
-        facts = {"columns": ", ".join(columns), "bins": bins}
-        texts = {**self.texts, "postprocessing": _POSTPROCESSING}
-        told = {key: text.format(**facts) for key, text in texts.items()}
-        if self.bins:
-            told["postprocessing"] = _BINS.format(", ".join(self.bins)) + told["postprocessing"]
-        if self.guide is not None:
-            told["preprocessing"] += f" {_GUIDE_READ}"
-            told["privatisation"] += f" {_GUIDE_ASKED}"
-        return told
+        guided = self.guide is not None
+        return {
+            "columns": ", ".join(columns),
+            "binned": write_part("selection", "binned", bins=", ".join(self.bins)) if self.bins else "",
+            "bins": describe_bins(plan.table, columns, self.within_bins, self.types),
+            "guide_read": write_part("selection", "guide_read") if guided else "",
+            "guide_asked": write_part("selection", "guide_asked") if guided else "",
+        }
 
     def split_guide(self, budget: RemainingBudget) -> RemainingBudget:
         """Return the part of `budget` for asking whether the guide holds; nothing without a guide."""
@@ -201,15 +181,8 @@ class Selection(RowOptions):
 
     def _find_columns(self, table: Table) -> Columns:
         """Return the columns of the rows: those that are listed, or all that have a domain."""
-        if self.columns is not None:
-            names = tuple(self.columns)
-        else:
-            names = tuple(name for name, column in table.columns.items() if column.domain is not None)
-        if not names:
-            raise RecipeError(f"{self.kind}: table {table.name!r} describes no column with a domain")
-        for name in names:
-            table.column(name)
-        refuse_clash(self.kind, ["epsilon", *released_names(table, names)])
+        names = choose_columns(self, self.columns, table)
+        self.refuse_clash(["epsilon", *released_names(table, names)])
         return names
 
 
@@ -224,21 +197,282 @@ def _refuse_names(kind: str, columns: Columns) -> None:
             )
 
 
-_POSTPROCESSING = (
-    "Values too rare to be told from noise are joined, and rows are spread over them again in the "
-    "proportions that their noisy counts have. Rows are drawn from the model from a public seed. {bins} All "
-    "of it uses noisy answers and public facts only, so it costs nothing."
-)
-_BINS = (
-    "Columns without a domain ({}) are measured on a public grid between their bounds; neighbouring cells "
-    "are joined to bins between noisy quantiles, over which marginals are measured. "
-)
-_GUIDE_READ = (
-    "A public table, the guide, is read before any record: it tells which pairs of columns depend on each "
-    "other, and how."
-)
-_GUIDE_ASKED = (
-    "A fortieth of the budget goes to the guide: for each of its pairs one sum of counts, with signs, is "
-    "measured with Gaussian noise once single columns are. It tells whether the records are rather as the "
-    "guide says or as independent columns would be. Fits begin at the model of the pairs that hold."
-)
+# A public table as guide gives a model: single columns and pairs that stand out, joined to the cliques of a
+# junction tree. Fits begin there, so that of all models that explain the noisy answers the one nearest to
+# the public table is found, and rounds look for what it gets wrong. Pairs that the records contradict are
+# left out before: for each one sum of counts is measured that tells which of two models is right, the guided
+# one or that of independent columns.
+
+TESTING = Fraction(1, 40)  # of the whole budget, for asking whether the records are like the public table
+
+_GUIDE_ROWS = 2**16  # kept in the plan; more tell pairs no better than noise lets them be used
+_CHANCE = 2.0  # times what chance makes of independent columns, from which a pair stands out
+
+Codes = dict[str, NDArray[np.int64]]
+
+
+def read_guide(path: str, table: Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Return what a plan keeps of the public table at `path`: the codes of its rows, by column, packed.
+
+    Columns that it does not have are left out; of many rows, evenly spaced ones are kept.
+    """
+    rows, record = open_public(path)
+    shared = [name for name in columns if set(table.column(name).stored) <= set(rows.column_names)]
+    if len(shared) < 2:
+        raise RecipeError(
+            f"guide {record['file']!r} has fewer than two of the columns of table {table.name!r}, so that "
+            "it cannot tell how they depend on each other; name a public table with columns of these names"
+        )
+    if rows.num_rows > _GUIDE_ROWS:
+        rows = rows.take(np.arange(_GUIDE_ROWS) * rows.num_rows // _GUIDE_ROWS)
+    codes = {name: encode_public(table.column(name), rows) for name in shared}
+    known = [name for name in shared if (codes[name] >= 0).any()]
+    if len(known) < 2:
+        raise RecipeError(
+            f"guide {record['file']!r} has no value of the domains of table {table.name!r} in two columns; "
+            "its values must be spelled as in the project file"
+        )
+    record["codes"] = {name: pack_numbers(codes[name], "<i4") for name in known}
+    return record
+
+
+def unpack_guide(record: Mapping[str, Any], domain: Domain) -> Codes:
+    """Return the codes of public rows by column, -1 where a row has no value of the domain."""
+    packed = record["codes"] if isinstance(record["codes"], Mapping) else {}
+    found = {name: unpack_numbers(packed, name, "<i4", most=4 * _GUIDE_ROWS) for name in packed}
+    codes = {name: each for name, each in found.items() if each is not None}
+    sizes = {each.size for each in codes.values()}
+    shared = [name for name in codes if name in domain]
+    if len(codes) != len(packed) or len(sizes) != 1 or 0 in sizes or len(shared) < 2:
+        raise RecipeError("the rows of the guide cannot be read; plan the recipe from its file again")
+    for name, each in codes.items():
+        if name in domain and not -1 <= int(each.min()) <= int(each.max()) < domain[name]:
+            raise RecipeError("the rows of the guide are not of this table; plan the recipe again")
+    return {name: codes[name] for name in domain if name in codes}
+
+
+def follow_guide(
+    record: Mapping[str, Any],
+    budget: RemainingBudget,
+    fitting: Fitting,
+    allowed: Collection[Columns],
+    *,
+    label: str,
+    most_cells: int,
+) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+    """Sets where fits of `fitting`, of single columns so far, begin: at the guide, as far as it holds.
+
+    `budget` is spent on asking, `allowed` are marginals that may be asked about, names of questions begin
+    with `label`. The guided model has at most `most_cells`, and no more than the guide has rows.
+
+    Privacy: sums of counts with signs, each cell in one sum at most once, with Gaussian noise
+    (docs/proofs/adaptive.md).
+    """
+    plain = fitting.fit()
+    full = unpack_guide(record, fitting.compression.full)
+    codes = {
+        name: np.where(each >= 0, fitting.compression.maps[name][each], -1)
+        if name in fitting.compression.maps
+        else each
+        for name, each in full.items()
+    }
+    fitting.compression.expected = {name: _count(full, fitting.compression.full, (name,)) for name in codes}
+    fitting.compression.share_out(fitting.known)
+    rows = next(iter(codes.values())).size
+    zeros = [columns for columns, _ in fitting.zeros]
+    edges = _find_edges(codes, fitting.domain, allowed, most_cells=min(most_cells, rows), held=zeros)
+    if not edges:
+        return
+    fitting.begin(_build_model(codes, fitting.domain, edges, total=plain.total))
+    guided = fitting.fit()
+    share = budget.left / len(edges)
+    asks, levels, gaps = [], [], []
+    for columns in edges:
+        before, after = plain.flat_marginal(columns), guided.flat_marginal(columns)
+        signs = np.sign(np.where(np.abs(after - before) > 1e-6 * plain.total, after - before, 0.0))
+        queries = _spread_signs(signs.astype(np.int64), columns, fitting)
+        asks.append(
+            budget.calibrate_request(f"{label}guide: {' x '.join(columns)}", columns, share, queries=queries)
+        )
+        levels.append(float(signs @ before))
+        gaps.append(float(signs @ (after - before)))
+    answers = yield tuple(budget.spend(ask) for ask in asks)
+    trust = _weigh_trust(answers, np.array(levels), np.array(gaps))
+    kept = [columns for columns, part in zip(edges, trust, strict=True) if part > 0.5]
+    fitting.progress(f"guide: {len(kept)} of {len(edges)} pairs of columns are as in the public table")
+    fitting.begin(_build_model(codes, fitting.domain, kept, total=plain.total) if kept else None)
+
+
+def _find_edges(
+    codes: Codes,
+    domain: Domain,
+    allowed: Collection[Columns],
+    *,
+    most_cells: int,
+    held: Sequence[Columns] = (),
+) -> list[Columns]:
+    """Return pairs of columns that stand out in the public rows, as many as make a model of so many cells.
+
+    The cells are those beside what a model needs that holds the marginals `held`.
+    """
+    found: list[tuple[float, Columns]] = []
+    known = set(allowed)
+    for pair in combinations(codes, 2):
+        if pair not in known or min(domain.shape(pair)) < 2:
+            continue
+        counts = _count(codes, domain, pair).reshape(domain.shape(pair))
+        rows = counts.sum()
+        if rows == 0:
+            continue
+        left, right = counts.sum(axis=1) / rows, counts.sum(axis=0) / rows
+        distance = float(np.abs(counts / rows - np.outer(left, right)).sum())
+        # The mean of the distance for independent columns: that of a normal law in every cell.
+        chance = math.sqrt(2 / (math.pi * rows)) * float(np.sqrt(left).sum() * np.sqrt(right).sum())
+        if distance > _CHANCE * chance:
+            found.append((distance - chance, pair))
+    edges: list[Columns] = []
+    first = build_tree(domain, held)
+    growth, most_cells = Growth(first), most_cells + first.cells
+    for _, edge in sorted(found, key=lambda each: (-each[0], each[1])):
+        if growth.cells(edge) <= most_cells:
+            edges.append(edge)
+            if edge not in growth.joined:
+                growth = Growth(build_tree(domain, [*held, *edges]))
+    return edges
+
+
+def _build_model(codes: Codes, domain: Domain, edges: Sequence[Columns], *, total: float) -> Model:
+    """Return the model of the public rows on the tree of `edges`, with `total` records.
+
+    What a clique has not shown yet is expected to be as much as it has shown once (Good 1953), and is spread
+    as over independent columns.
+    """
+    tree = build_tree(domain, edges)
+    tables = []
+    for clique in tree.cliques:
+        counts = np.ones(1)
+        if set(clique) <= set(codes):
+            counts = _count(codes, domain, clique)
+        if counts.sum() == 0 or counts.size == 1:
+            tables.append(np.full(domain.cells(clique), total / domain.cells(clique)))
+            continue
+        rows = counts.sum()
+        unseen = (1 + float((counts == 1).sum())) / (1 + rows)
+        shaped = counts.reshape(domain.shape(clique))
+        spread = np.ones(1)
+        for axis in range(len(clique)):
+            single = shaped.sum(axis=tuple(other for other in range(len(clique)) if other != axis))
+            spread = np.outer(spread, (single + 0.5) / (single + 0.5).sum()).reshape(-1)
+        tables.append(total * ((1 - unseen) * counts / rows + unseen * spread))
+    return Model(tree, np.concatenate(tables), total=total, loss=0.0)
+
+
+def _count(codes: Codes, domain: Domain, columns: Columns) -> NDArray[np.float64]:
+    """Return the public rows in every cell of `columns`; rows that lack a value are left out."""
+    known = np.min(np.stack([codes[name] for name in columns]), axis=0) >= 0
+    cells = number_cells({name: codes[name][known] for name in columns}, columns, domain)
+    return np.bincount(cells, minlength=domain.cells(columns)).astype(np.float64)
+
+
+def _spread_signs(signs: NDArray[np.int64], columns: Columns, fitting: Fitting) -> Queries:
+    """One query over the full marginal of `columns`: every cell with the sign of its compressed cell."""
+    compression = fitting.compression
+    shaped = signs.reshape(fitting.domain.shape(columns))
+    for axis, name in enumerate(columns):
+        if name in compression.maps:
+            shaped = np.take(shaped, compression.maps[name], axis=axis)
+    weights = shaped.reshape(-1)
+    members = np.flatnonzero(weights)
+    return Queries(
+        cells=weights.size,
+        grid=1,
+        starts=np.array([0, members.size]),
+        members=members,
+        weights=weights[members],
+    )
+
+
+def _weigh_trust(
+    answers: Sequence[Answer], levels: NDArray[np.float64], gaps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how much of what the guide says of each pair holds: 0 as for independent columns, 1 as it says.
+
+    Every pair has an estimate with a known error. What pairs differ by beyond it is estimated by moments
+    (DerSimonian and Laird 1986), and estimates are drawn to their mean accordingly.
+    """
+    measured = [in_records(answer) for answer in answers if isinstance(answer, Measurement)]
+    values = np.array([float(value[0]) for value, _ in measured])
+    weights = (np.maximum(gaps, 1e-9) / np.array([sigma for _, sigma in measured])) ** 2
+    trust = (values - levels) / np.maximum(gaps, 1e-9)
+    mean = float(weights @ trust / weights.sum())
+    excess = float(weights @ (trust - mean) ** 2) - (trust.size - 1)
+    spread = weights.sum() - float((weights**2).sum() / weights.sum())
+    between = max(0.0, excess / spread) if trust.size > 1 else 0.0
+    part = between / (between + 1 / weights)
+    return np.asarray(mean + part * (trust - mean))
+
+
+# Columns with bounds and without a domain are counted over a public grid between their bounds, fine at both
+# scales: steps of equal width, and steps that grow with the distance from zero, or from the nearer end. Once
+# its noisy counts are there, neighbouring cells are joined to bins of about equal counts, and marginals are
+# measured over these. So bins are noisy quantiles, and cost nothing beyond the measurement of a column.
+
+_CELLS = 128  # of equal width, and as many that grow
+_REACH = 2.0**14  # the widest growing cell beside the narrowest
+_MOST_BINS = 100  # each needs a count that stands out of its noise
+
+
+def parse_bins(value: object, *, kind: str) -> dict[str, int] | None:
+    """Return how many bins a recipe asks for, by column."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise RecipeError(f"{kind}: bins must name columns with bounds, such as {{income = 16}}")
+    return {
+        str(name): parse_whole(count, name=f"{kind}: bins of {name}", low=2, high=_MOST_BINS)
+        for name, count in value.items()
+    }
+
+
+def describe_grids(table: Table, bins: Mapping[str, int] | None, *, kind: str) -> Table:
+    """Return the table whose columns in `bins` have the public grid between their bounds for a domain."""
+    if not bins:
+        return table
+    columns = dict(table.columns)
+    for name in bins:
+        column = table.columns[name] if name in table.columns else table.column(name)
+        if column.bounds is None:
+            raise RecipeError(
+                f"{kind}: bins: column {name!r} needs bounds = [low, high] in the project file, and no domain"
+            )
+        grid = Bins(fine_edges(*column.bounds))
+        # In a plan that reads back from its record the grid is there already.
+        if column.domain not in (None, grid):
+            raise RecipeError(f"{kind}: bins: column {name!r} has a domain; its bins are those")
+        # A missing value is one of its own, because a record without it counts in other columns.
+        columns[name] = replace(column, domain=grid, outside="clamp", nullable=True, missing_label=NULL)
+    return replace(table, columns=columns)
+
+
+def fine_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
+    """Return the edges of the grid between two bounds, whole where these are.
+
+    >>> edges = fine_edges(Fraction(0), Fraction(1_000_000))
+    >>> [int(edge) for edge in edges[:4]], int(edges[-1]), len(edges)
+    ([0, 4, 9, 15], 1000000, 256)
+    """
+    start = min(max(low, Fraction(0)), high)  # zero, or the end that is nearer to it
+    found = {low + (high - low) * Fraction(place, _CELLS) for place in range(_CELLS + 1)}
+    for end in (low, high):
+        if end != start:
+            found |= {start + (end - start) * part for part in _growing(_CELLS)}
+    if low.denominator == high.denominator == 1:
+        found = {Fraction(round(edge)) for edge in found}
+    return tuple(sorted({low, high} | found))
+
+
+def _growing(cells: int) -> list[Fraction]:
+    """Return places from 0 to 1 whose distances grow by one factor, in decimals."""
+    factor = math.exp(math.log(_REACH) / (cells - 1))
+    places = [(factor**place - 1) / (factor**cells - 1) for place in range(cells + 1)]
+    return [Fraction(round(place * 10**9), 10**9) for place in places]
