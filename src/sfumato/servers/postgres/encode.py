@@ -30,14 +30,12 @@ from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.core.facts.table import Table
 from sfumato.servers.push.plan import EVERYTHING, PushedPlan, beyond_query
-from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words
+from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words, is_long
 
 if TYPE_CHECKING:
     import psycopg
 
 
-_LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
-_EXACT = 2**53  # to here doubles hold every whole number
 _KINDS: dict[str, Kind] = {
     "bool": "boolean",
     "bpchar": "text",
@@ -113,8 +111,6 @@ def number_of(name: str, column: Stored) -> str:
             return f"CAST(CAST({name} AS integer) AS float8)"
         case "integer":
             return f"CAST({name} AS float8)"
-    if column.type == "numeric":
-        return f"CASE WHEN {name} <> 'NaN' THEN {_number_of_decimal(name, column.digits)} END"
     return f"CASE WHEN {name} <> 'NaN' THEN CAST({name} AS float8) END"
 
 
@@ -172,38 +168,6 @@ def _extract(moment: str, part: str) -> str:
     if part == "day_of_week":
         return f"CAST(extract(isodow FROM {moment}) AS integer) - 1"
     return f"CAST(extract({part} FROM {moment}) AS integer)"
-
-
-def _number_of_decimal(name: str, digits: tuple[int, int] | None) -> str:
-    if digits is None or digits[0] > 38 or not 0 <= digits[1] <= 38:
-        return _hold_decimal(name)
-    plain = f"CAST({name} AS float8)"
-    precision, scale = digits
-    if precision <= 15 or scale == 0:
-        return plain
-    # DuckDB adds up whole and fraction where the digits are many.
-    written = f"{_EXACT:0{scale + 1}d}"
-    exact = f"{written[:-scale]}.{written[-scale:]}"
-    return (
-        f"CASE WHEN abs({name}) <= {exact} OR abs({name}) = 'Infinity' THEN {plain} "
-        f"ELSE CAST(trunc({name}) AS float8) + CAST({name} - trunc({name}) AS float8) END"
-    )
-
-
-def _hold_decimal(value: str) -> str:
-    """Gives the double nearest to a decimal of any length; a cast alone would fail beyond the largest one."""
-    least = _decimal(Fraction(1, 2**1075))
-    return (
-        f"CASE WHEN {value} >= {_LARGEST} THEN CAST('Infinity' AS float8) "
-        f"WHEN {value} <= -{_LARGEST} THEN CAST('-Infinity' AS float8) "
-        f"WHEN abs({value}) <= {least} THEN CAST(0 AS float8) ELSE CAST({value} AS float8) END"
-    )
-
-
-def _decimal(number: Fraction) -> str:
-    """Returns a power of two below one, written out."""
-    places = number.denominator.bit_length() - 1
-    return f"0.{5**places:0{places}d}"
 
 
 def _encode(column: Column, stored: list[tuple[str, Stored]]) -> str:
@@ -276,7 +240,6 @@ def _integer(name: str, column: Stored) -> str:
 
 _WHOLE = ("int2", "int4", "int8")
 _SPELLED = ("text", "varchar", "bpchar", "uuid", "enum")
-_EXACT_DIGITS = 15
 _STATE = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_is_in_recovery()"
 _MOST_KEPT, _MOST_PEOPLE = 4, 2**20
 _FINAL_DAY = 106_751_990  # from 1970, where moments end
@@ -330,8 +293,7 @@ class PostgresWords(Words):
         """A stored floating number made plain: NaN is missing, an infinity the largest number of its sign."""
         value = stored_name(name)
         if stored.type == "numeric" and stored.digits is not None:
-            precision, scale = stored.digits
-            if precision > _EXACT_DIGITS or not 0 <= scale <= precision:
+            if is_long(stored):
                 raise UnpushedError
             return Pushed(f"({number_of(value, stored)})", "double")
         if stored.type not in ("float4", "float8"):

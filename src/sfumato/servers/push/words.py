@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PushedKind = Literal["integer", "double", "text", "boolean", "date", "timestamp", "null"]
 
 _LARGEST_CODE = 2**31
+_EXACT_DIGITS = 15  # of a decimal, that a floating number tells apart
 
 
 class UnpushedError(Exception):
@@ -61,8 +62,8 @@ class PushedKey:
 def is_plain(column: Column, stored: Mapping[str, Stored]) -> bool:
     """Returns whether a server can tell the codes of a column from the values that it stores.
 
-    Where a text stands for a number or a moment, texts of numbers or moments are listed, or a key of the
-    description says how values are read, only `encode` does it, of columns that are fetched.
+    Where a text stands for a number or a moment, texts of numbers or moments are listed, a decimal is too
+    long, or a key of the description says how values are read, only `encode` does it, of fetched columns.
     """
     kinds = [stored[name].kind for name in column.stored]
     match column.domain:
@@ -74,7 +75,15 @@ def is_plain(column: Column, stored: Mapping[str, Stored]) -> bool:
             labels = (0,)
     unread = {True: ("number", "date"), False: ("text",)}
     read = any(kind in unread[isinstance(label, str)] for kind, label in zip(kinds, labels, strict=True))
+    read |= any(is_long(stored[name]) for name in column.stored)
     return not read and _is_as_stored(column)
+
+
+def is_long(stored: Stored) -> bool:
+    """Returns whether a decimal may have more digits than a floating number tells apart."""
+    if stored.digits is None:
+        return stored.type == "numeric"
+    return stored.digits[0] > _EXACT_DIGITS or not 0 <= stored.digits[1] <= stored.digits[0]
 
 
 def _is_as_stored(column: Column) -> bool:

@@ -21,11 +21,10 @@ from sfumato.core.engine.encode import Kind, Stored, encode_bins, encode_clamped
 from sfumato.core.engine.sealed import FIRST_MOMENT, LAST_MOMENT
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
-from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words
+from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words, is_long
 
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
-_EXACT = 2**53  # to here doubles hold every whole number
 _KINDS: dict[str, Kind] = {
     "tinyint": "integer",
     "smallint": "integer",
@@ -85,21 +84,6 @@ def text_of_identifier(name: str, kind: str) -> str:
         f"WHEN year({name}) > 0 THEN CAST({name} AS STRING) "
         f"ELSE concat(lpad({year}, greatest(4, length({year})), '0'), "
         f"right(CAST({name} AS STRING), 6), ' (BC)') END"
-    )
-
-
-def number_of_decimal(name: str, kind: str) -> str:
-    """The double nearest to a decimal, as DuckDB finds it: whole and fraction apart where it is long."""
-    precision, scale = _digits(kind)
-    plain = f"CAST({name} AS DOUBLE)"
-    if precision <= 15 or scale == 0:
-        return plain
-    whole = f"(CASE WHEN {name} < 0 THEN ceil({name}) ELSE floor({name}) END)"
-    digits = f"{_EXACT:0{scale + 1}d}"
-    exact = f"{digits[:-scale]}.{digits[-scale:]}"
-    return (
-        f"CASE WHEN abs({name}) <= CAST('{exact}' AS DECIMAL(38,{scale})) THEN {plain} "
-        f"ELSE CAST({whole} AS DOUBLE) + CAST({name} - {whole} AS DOUBLE) END"
     )
 
 
@@ -235,7 +219,7 @@ def _number(name: str, column: Stored) -> str:
         case "integer" | "boolean":
             return f"CAST({name} AS DOUBLE)"
     if column.type.startswith("decimal"):
-        return number_of_decimal(name, column.type)
+        return f"CAST({name} AS DOUBLE)"
     # NaN is not a number: without this it would compare as larger than every edge.
     return f"CASE WHEN NOT isnan({name}) THEN CAST({name} AS DOUBLE) END"
 
@@ -256,7 +240,6 @@ def _text(name: str, column: Stored) -> str:
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_EXACT_DIGITS = 15
 _ENDLESS_DAYS = 2**31 - 2
 _FINAL_DAY = 106_751_990  # from 1970, where moments end
 _NARROW = 2**22
@@ -322,8 +305,7 @@ class SparkWords(Words):
         """A stored floating number made plain: NaN is missing, an infinity the largest number of its sign."""
         value = f"CAST({quote_spark_name(name)} AS DOUBLE)"
         if stored.digits is not None:
-            precision, scale = stored.digits
-            if precision > _EXACT_DIGITS or not 0 <= scale <= precision:
+            if is_long(stored):
                 raise UnpushedError
             return Pushed(value, "double")
         if stored.type not in ("float", "double"):
