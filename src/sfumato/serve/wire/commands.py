@@ -36,18 +36,10 @@ _SET_CONFIG = re.compile(
 _EXPLAIN = re.compile(r"explain\s*(?:\([^()]*\)\s*|(?:analyze|verbose)\b\s*)*", re.IGNORECASE)
 _NOTHING = {"LISTEN", "UNLISTEN", "NOTIFY", "LOCK", "ANALYZE", "VACUUM"}
 _LONGEST_COMMAND = 2000
+# Of these no more is looked at than so many characters.
 _COMMANDS = {
-    "SET",
-    "RESET",
-    "SHOW",
-    "SAVEPOINT",
-    "RELEASE",
-    "ROLLBACK",
-    "ABORT",
-    "FETCH",
-    "MOVE",
-    "CLOSE",
-    "DEALLOCATE",
+    *("SET", "RESET", "SHOW", "SAVEPOINT", "RELEASE", "ROLLBACK", "ABORT"),
+    *("FETCH", "MOVE", "CLOSE", "DEALLOCATE"),
 }
 
 
@@ -266,26 +258,15 @@ def _read_fetch(words: list[str], upper: list[str]) -> Command:
     if len(words) < 2:
         raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
     middle = [word for word in upper[1:-1] if word not in ("FROM", "IN")]
-    fixed: dict[tuple[str, ...], tuple[str, int | None]] = {
-        (): ("forward", 1),
-        ("NEXT",): ("forward", 1),
-        ("PRIOR",): ("backward", 1),
-        ("FIRST",): ("absolute", 1),
-        ("LAST",): ("absolute", -1),
-        ("ALL",): ("forward", None),
-        ("FORWARD",): ("forward", 1),
-        ("FORWARD", "ALL"): ("forward", None),
-        ("BACKWARD",): ("backward", 1),
-        ("BACKWARD", "ALL"): ("backward", None),
-    }
-    direction = fixed.get(tuple(middle))
-    if direction is None:
-        way = middle[0].lower() if len(middle) == 2 else "forward"
-        if way not in ("forward", "backward", "absolute", "relative") or len(middle) > 2:
-            raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
-        if not re.fullmatch(r"[+-]?\d{1,9}", middle[-1]):
-            raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
-        direction = (way, int(middle[-1]))
+    short = {"": "FORWARD 1", "NEXT": "FORWARD 1", "PRIOR": "BACKWARD 1", "FIRST": "ABSOLUTE 1"}
+    short |= {"LAST": "ABSOLUTE -1", "FORWARD": "FORWARD 1", "BACKWARD": "BACKWARD 1"}
+    stated = " ".join(middle)
+    found = re.fullmatch(
+        r"(?:(FORWARD|BACKWARD|ABSOLUTE|RELATIVE) )?([+-]?\d{1,9}|ALL)", short.get(stated, stated)
+    )
+    if found is None or (found[2] == "ALL" and found[1] in ("ABSOLUTE", "RELATIVE")):
+        raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
+    direction = (found[1] or "FORWARD").lower(), None if found[2] == "ALL" else int(found[2])
     kind: Kind = "fetch" if upper[0] == "FETCH" else "move"
     return Command(kind=kind, tag=upper[0], name=_unquote(words[-1]), direction=direction)
 

@@ -21,15 +21,9 @@ INTERVALS = "sfumato.intervals"
 _REPORTED = {
     name.lower(): name
     for name in (
-        *(
-            "application_name",
-            "client_encoding",
-            "DateStyle",
-            "default_transaction_read_only",
-            "in_hot_standby",
-        ),
-        *("integer_datetimes", "IntervalStyle", "is_superuser", "server_encoding", "server_version"),
-        *("session_authorization", "standard_conforming_strings", "TimeZone"),
+        *("application_name", "client_encoding", "DateStyle", "default_transaction_read_only"),
+        *("in_hot_standby", "integer_datetimes", "IntervalStyle", "is_superuser", "server_encoding"),
+        *("server_version", "session_authorization", "standard_conforming_strings", "TimeZone"),
     )
 }
 _FIXED = {

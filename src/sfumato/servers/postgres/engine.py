@@ -33,6 +33,7 @@ from sfumato.core.engine.source import describe_stored
 from sfumato.core.errors import RecipeError, SfumatoError, SourceError
 from sfumato.core.facts.table import check_location, public_location
 from sfumato.servers.engine import ServerEngine, collect_cells, counted_query, refuse_twins, wanted_columns
+from sfumato.servers.ledger import describe_refusal
 from sfumato.servers.postgres.encode import (
     BeyondKept,
     PostgresWords,
@@ -51,7 +52,6 @@ from sfumato.servers.push.plan import (
     push_plan,
     spread_counts,
 )
-from sfumato.servers.refusals import describe_refusal
 
 if TYPE_CHECKING:
     import psycopg
