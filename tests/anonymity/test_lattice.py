@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.diversity import holds
 from sfumato.anonymity.encode import Quasi, collapse_rows
 from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Model, Models, count_values
@@ -54,22 +54,6 @@ def tables(draw):
     return columns, values
 
 
-def satisfies(model, values, table):
-    counts = sorted(Counter(values).values(), reverse=True)
-    if model.kind == "distinct":
-        return len(counts) >= model.limit
-    if model.kind == "entropy":
-        product = math.prod(count**count for count in counts)
-        return len(values) ** len(values) >= Fraction(str(model.limit)) ** len(values) * product
-    if model.kind == "recursive":
-        return counts[0] < Fraction(str(model.limit)) * sum(counts[model.l - 1 :])
-    apart = sum(
-        abs(Fraction(values.count(value), len(values)) - Fraction(table.count(value), len(table)))
-        for value in set(table)
-    )
-    return apart / 2 <= Fraction(str(model.limit))
-
-
 def try_every_node(columns, values, k, models, limit, units):
     """The lowest loss of all nodes, summed over rows."""
     rows = range(len(values))
@@ -83,14 +67,14 @@ def try_every_node(columns, values, k, models, limit, units):
             members
             for members in classes.values()
             if len(members) >= k
-            and all(satisfies(model, [values[row] for row in members], values) for model in models)
+            and all(holds(model, [values[row] for row in members], values) for model in models)
         ]
         left = [row for members in kept for row in members]
         if len(values) - len(left) > limit:
             continue
         table = [values[row] for row in left]
         if not all(
-            satisfies(model, [values[row] for row in members], table) for members in kept for model in models
+            holds(model, [values[row] for row in members], table) for members in kept for model in models
         ):
             continue
         loss = sum(units) * (len(values) - len(left))
@@ -142,7 +126,7 @@ MODELS = st.sampled_from(
 def test_no_node_is_better(table, k, models, share, weighted):
     columns, values = table
     units = [1.0, 0.5, 2.0, 1.0][: len(columns)] if weighted else [1.0] * len(columns)
-    if not all(satisfies(model, values, values) for model in models):
+    if not all(holds(model, values, values) for model in models):
         return
     tuples, counted = collapse(columns, values)
     found = find_optimum(tuples, tuples.rows, columns, k, Models(models, (counted,)), share, np.array(units))
@@ -159,7 +143,7 @@ def test_no_node_is_better(table, k, models, share, weighted):
     for each in range(found.count):
         members = np.flatnonzero(class_of_row == each)
         assert len(members) >= k
-        assert all(satisfies(model, [values[row] for row in members], values) for model in models)
+        assert all(holds(model, [values[row] for row in members], values) for model in models)
     assert len({each for each in labels.values() if each >= 0}) == found.count
 
 
@@ -196,7 +180,7 @@ def test_what_is_left_is_compared_with_what_is_left():
     found = find_optimum(tuples, tuples.rows, [column], 2, Models(model, (counted,)), 0.2)
     assert found.classes.tolist() == [0, 1, -1]
     left = [value for value, code in zip(values, codes, strict=True) if code < 2]
-    assert satisfies(model[0], left[:10], left)
+    assert holds(model[0], left[:10], left)
 
 
 def test_k_may_count_people_of_a_register():

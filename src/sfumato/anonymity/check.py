@@ -254,15 +254,13 @@ def measure_anonymity(
     register: TableLike | None = None,
     individual: str | None = None,
     distance: Distance | Mapping[str, Distance] = "equal",
-    order: Mapping[str, Sequence[Any]] | None = None,
 ) -> Anonymity:
     """Returns how anonymous `table` is: an Arrow table, a frame, a mapping of columns, or the path of a file.
 
     Records whose `quasi_identifiers` are written the same are a class; `sensitive` names one column or more,
     in which a missing value is a value of its own. `distance`, for all sensitive columns or by column, is
     that of t: `equal` is the total variation distance, `ordered` the earth mover's distance over the
-    values in order. Numbers and dates have an order; for text, `order` lists the values of a column from
-    the lowest to the highest. A missing value comes after all others.
+    values in order: numbers and dates have one. A missing value comes after all others.
 
     `register` names people with the same quasi-identifiers as they are, for k-map. `individual` names the
     column of people in a table that has several records of each.
@@ -294,7 +292,7 @@ def measure_anonymity(
     for place, name in enumerate(columns, start=len(quasi_identifiers)):
         codes = tally.codes[place]
         if distances[name] == "ordered":
-            codes = _put_in_order(name, tally.values[place], (order or {}).get(name))[codes]
+            codes = _put_in_order(name, tally.values[place])[codes]
         spreads[name] = _measure_spread(name, classes, codes, tally.counts, distance=distances[name])
     return Anonymity(
         quasi_identifiers=tuple(quasi_identifiers),
@@ -332,29 +330,19 @@ def _check_distances(distances: Iterable[str]) -> None:
     _require(known, "the distance of t is 'equal' or 'ordered'")
 
 
-def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> NDArray[np.int64]:
+def _put_in_order(name: str, values: pa.Array) -> NDArray[np.int64]:
     """Gives the place of each of the sorted values in the order of the column; a missing one is the last."""
     known = values.drop_null()
-    if listed is not None:
-        places = {str(value): place for place, value in enumerate(listed)}
-        texts = [str(value) for value in known.to_pylist()]
-        if len(places) != len(listed) or not places.keys() >= set(texts):
-            raise AnonymityError(f"the order of column {name!r} must list each of its values once")
-        ranks = np.array([places[text] for text in texts], np.int64)
-    elif pa.types.is_string(known.type) and len(known):
-        texts = known.to_pylist()
-        if all(_DAY.fullmatch(text) for text in texts):
-            ranks = np.arange(len(known))  # days and moments are written in their order
-        elif not all(_NUMBER.fullmatch(text) for text in texts):
+    ranks = np.arange(len(known))  # of text, days and moments are written in their order
+    texts = known.to_pylist() if pa.types.is_string(known.type) else []
+    if not all(_DAY.fullmatch(text) for text in texts):
+        if not all(_NUMBER.fullmatch(text) for text in texts):
             raise AnonymityError(
                 f"column {name!r} is text, which has no order to measure a distance by; "
-                "give its `order`, or ask for the equal distance"
+                "ask for the equal distance, or number its values in their order"
             )
-        else:
-            ranks = np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False))
-    else:
-        ranks = np.arange(len(known))
-    # Two spellings of one number share a place; a listed value that no record has takes none.
+        ranks = np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False))
+    # Two spellings of one number share a place.
     found = np.unique(ranks, return_inverse=True)[1].reshape(-1)
     return np.append(found, found.max(initial=-1) + 1).astype(np.int64)
 
