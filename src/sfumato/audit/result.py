@@ -86,15 +86,9 @@ class Audit:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the result as a plain record."""
-        return {
-            "mechanism": self.mechanism,
+        return asdict(self) | {
             "verdict": self.verdict,
             "epsilon_lower": _plain(self.epsilon_lower),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "confidence": self.confidence,
-            "runs": self.runs,
-            "pairs": self.pairs,
             "findings": [each.to_record() for each in self.findings],
             "notes": list(self.notes),
         }

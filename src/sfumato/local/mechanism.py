@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, ClassVar, Final, Literal, get_args
@@ -60,16 +60,16 @@ class Estimate:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the estimate as a plain record for JSON."""
-        return {
-            "mechanism": self.mechanism,
-            "epsilon": format_exact(self.epsilon),
-            "people": self.people,
-            "project": self.project,
-            "frequencies": self.frequencies.tolist(),
-            "counts": self.counts.tolist(),
-            "standard_errors": self.standard_errors.tolist(),
-            "population_errors": self.population_errors.tolist(),
-        }
+        return _to_plain(asdict(self) | {"counts": self.counts})
+
+
+def _to_plain(record: dict[str, Any]) -> dict[str, Any]:
+    for name, value in record.items():
+        if isinstance(value, Fraction):
+            record[name] = format_exact(value)
+        elif isinstance(value, np.ndarray):
+            record[name] = value.tolist()
+    return record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +94,7 @@ class MeanEstimate:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the estimate as a plain record for JSON."""
-        return {
-            "mechanism": self.mechanism,
-            "epsilon": format_exact(self.epsilon),
-            "people": self.people,
-            "low": format_exact(self.low),
-            "high": format_exact(self.high),
-            "mean": self.mean,
-            "standard_error": self.standard_error,
-        }
+        return _to_plain(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, init=False)
