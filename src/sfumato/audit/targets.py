@@ -7,6 +7,7 @@ The private records are never opened: of a source only the names and kinds of it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -202,7 +203,9 @@ class Harness:
                     f"table {name!r} protects {table.unit.name}, and audits make up whole individuals; audit "
                     "the same recipe with the unit column alone"
                 )
-            kinds = _stored_kinds(project, table)
+            kinds: dict[str, str] = {}
+            with suppress(SourceError):
+                kinds = describe_source(table.source, folder=project.folder)
             self._fields[name] = list_fields(table, kinds)
             self._unit_kinds[name] = kinds.get(table.unit.column or "", "text")
             suffix = ".csv" if table.source.lower().endswith(TEXT_FILES) else ".parquet"
@@ -274,10 +277,3 @@ class Harness:
         return Outcome(
             seen=seen, stages=tuple(stages), error=error, charged=charged, declared=declared or charged
         )
-
-
-def _stored_kinds(project: Project, table: Table) -> dict[str, str]:
-    try:
-        return describe_source(table.source, folder=project.folder)
-    except SourceError:
-        return {}

@@ -18,7 +18,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -491,18 +491,20 @@ class _Blocks:
 
     def _intersect(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> Iterator[Pairs]:
         """Yields the pairs of one large block, of all its classes in turn."""
-        bits = {
-            column: _BitSets(index, self.left.patterns[column], self.right.codes[right, column])
-            for column, index in self.indexes.items()
-        }
+        codes = {column: self.right.codes[right, column] for column in self.indexes}
+
+        # The rows of the block that a value fits, as bits; kept while there is room.
+        @lru_cache(maxsize=max(1, 2 * len(codes) * _MOST_BYTES // (1 + right.size // 8)))
+        def fitting(column: int, code: int) -> NDArray[np.uint8]:
+            fits = self.indexes[column].fits(self.left.patterns[column][code])
+            return np.packbits(fits[codes[column]])
+
         mine: list[NDArray[np.int64]] = []
         theirs: list[NDArray[np.int64]] = []
         waiting = 0
         for each in left.tolist():
-            sets = [bits[column].of(int(self.left.codes[each, column])) for column in bits]
-            common = sets[0]
-            for other in sets[1:]:
-                common = common & other
+            sets = [fitting(column, int(self.left.codes[each, column])) for column in codes]
+            common = reduce(np.bitwise_and, sets)
             found = np.flatnonzero(np.unpackbits(common, count=right.size))
             mine.append(np.full(found.size, each, np.int64))
             theirs.append(right[found])
@@ -512,24 +514,6 @@ class _Blocks:
                 mine, theirs, waiting = [], [], 0
         if waiting:
             yield np.concatenate(mine), np.concatenate(theirs)
-
-
-class _BitSets:
-    """The rows of a block that are compatible with a value, as bits; kept while there is room."""
-
-    def __init__(self, index: ValueIndex, patterns: tuple[Pattern, ...], codes: NDArray[np.int64]) -> None:
-        self._index, self._patterns, self._codes = index, patterns, codes
-        self._room = max(1, 2 * _MOST_BYTES // (1 + codes.size // 8))
-        self._kept: dict[int, NDArray[np.uint8]] = {}
-
-    def of(self, code: int) -> NDArray[np.uint8]:
-        found = self._kept.get(code)
-        if found is None:
-            if len(self._kept) >= self._room:
-                self._kept.clear()
-            fits = self._index.fits(self._patterns[code])
-            found = self._kept[code] = np.packbits(fits[self._codes])
-        return found
 
 
 def _exact_ids(left: Classes, right: Classes, column: int) -> Pairs:
