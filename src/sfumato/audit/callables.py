@@ -43,25 +43,10 @@ def audit_callable(
     mechanism: Callable[[Any], Any],
     *,
     neighbours: Any,  # noqa: ANN401 - a pair of tables of any kind, or a list of pairs
-    epsilon: float,
-    delta: float = 0.0,
-    runs: int | None = None,
-    confidence: float = 0.95,
-    timeout: float | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    timeout: float | None,
+    **options: Any,  # noqa: ANN401 - those of `audit_runners`
 ) -> Audit:
-    """Runs `mechanism` many times on neighbours, against its claim of `epsilon` and `delta`.
-
-    `neighbours` is a pair of tables or a list of pairs, `runs` the number of runs on each side (as many as
-    take some seconds if None), `confidence` that of the bound. With a `timeout`, in seconds for each run,
-    it runs in a process of its own. `progress` is called with a few words now and then.
-
-    >>> from sfumato.core.noise.samplers import discrete_laplace
-    >>> def noisy_count(table): return len(table) + discrete_laplace(scale=1, size=1)[0]
-    >>> options = {"epsilon": 1, "runs": 400, "confidence": 0.999999}
-    >>> audit_callable(noisy_count, neighbours=([1, 2], [1]), **options).verdict
-    'not refuted'
-    """
+    """Runs `mechanism` many times on `neighbours`; with a `timeout`, in a process of its own."""
     pairs = list_pairs(neighbours)
     runners: list[Runner] = [
         LocalRunner(mechanism, pair)
@@ -70,16 +55,9 @@ def audit_callable(
         for pair in pairs
     ]
     equal = all(_equal(*pair) for pair in pairs)
-    return audit_runners(
-        runners,
-        name=str(getattr(mechanism, "__name__", type(mechanism).__name__)),
-        epsilon=epsilon,
-        delta=delta,
-        runs=runs,
-        confidence=confidence,
-        notes=("the neighbours are equal: nothing can be refuted",) if equal else (),
-        progress=progress,
-    )
+    name = str(getattr(mechanism, "__name__", type(mechanism).__name__))
+    notes = ("the neighbours are equal: nothing can be refuted",) if equal else ()
+    return audit_runners(runners, name=name, notes=notes, **options)
 
 
 def audit_runners(
