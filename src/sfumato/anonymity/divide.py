@@ -114,7 +114,7 @@ def _cut(
 
 def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
     """Returns classes of records that share nodes of their hierarchies, cheapest nodes first."""
-    from sfumato.anonymity.kernels.grow import Folds, Visits, join_rest, peel_classes
+    from sfumato.anonymity.kernels.grow import Folds, join_rest, peel_classes
 
     nodes, lows, highs = _plan_visits(tuples, space)
     groups = _group_columns(space)
@@ -132,7 +132,7 @@ def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Pa
         starts=np.cumsum([0, *(each.size for each in losses[:-1])], dtype=np.int64),
         sizes=np.array(sizes, np.int64),
     )
-    classes, count = peel_classes(folded, people, Visits(np.stack(levels, axis=1), lows, highs), k)
+    classes, count = peel_classes(folded, people, np.stack(levels, axis=1), lows, highs, k)
     join_rest(tuples.codes, tuples.rows, classes, count, space)
     return _whole(tuples, classes, count)
 

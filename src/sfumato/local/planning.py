@@ -222,20 +222,11 @@ def _take(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A mechanism that was considered: its variance per person, averaged over equal shares, and its size."""
-
-    mechanism: FrequencyMechanism
-    variance: float
-    bits: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The mechanism to use, and all that were considered, the best first."""
 
     mechanism: FrequencyMechanism
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[FrequencyMechanism, ...]
 
 
 def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | None = None) -> Choice:
@@ -259,7 +250,7 @@ def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | Non
             made = cast("FrequencyMechanism", make_mechanism(name, epsilon=budget, categories=number))
         except RecipeError:  # too many categories for it, or for 64 bits at this epsilon
             continue
-        candidates.append(Candidate(mechanism=made, variance=made.variance(1 / number), bits=made.bits))
+        candidates.append(made)
     if max_bits is not None:
         limit = parse_whole(max_bits, name="max_bits")
         candidates = [each for each in candidates if each.bits <= limit]
@@ -267,9 +258,14 @@ def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | Non
         raise RecipeError(
             "no mechanism has answers of so few bits; the shortest is that of hadamard, which may take rows"
         )
-    least = min(each.variance for each in candidates)
-    ranked = sorted(candidates, key=lambda each: (each.variance > _CLOSE * least, each.bits, each.variance))
-    return Choice(mechanism=ranked[0].mechanism, candidates=tuple(ranked))
+    least = min(each.variance(1 / number) for each in candidates)
+
+    def rank(mechanism: FrequencyMechanism) -> tuple[bool, int, float]:
+        variance = mechanism.variance(1 / number)
+        return variance > _CLOSE * least, mechanism.bits, variance
+
+    ranked = sorted(candidates, key=rank)
+    return Choice(mechanism=ranked[0], candidates=tuple(ranked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

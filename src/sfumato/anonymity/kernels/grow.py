@@ -48,14 +48,6 @@ class Folds(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-class Visits(NamedTuple):
-    """Which levels of the folds are looked at, one visit after the other, and for which losses."""
-
-    levels: NDArray[np.int64]
-    lows: NDArray[np.int64]
-    highs: NDArray[np.int64]
-
-
 @njit(cache=True, nogil=True)
 def _loss_with(codes, number, extents, each, space):
     """Returns the loss of the class `each` once the tuple `number` has joined it."""
@@ -225,11 +217,11 @@ def grow_classes(codes, people, rows, space, k, order, starts):
 
 
 @njit(cache=True, nogil=True)
-def peel_classes(folds, people, visits, k):
+def peel_classes(folds, people, levels, lows, highs, k):
     """Returns (the class of every tuple, -1 of those who are left; the number of classes).
 
-    A visit looks at the tuples that are left and whose loss at its levels is above its low and at most its
-    high; those of them who share all nodes with k people are a class. The cheapest visits come first.
+    A visit looks at the tuples that are left and whose loss at its `levels` of the folds is above its low and
+    at most its high; those of them who share all nodes with k people are a class. Cheap visits come first.
     """
     n, q = folds.codes.shape
     class_of = np.full(n, -1, np.int32)
@@ -247,12 +239,12 @@ def peel_classes(folds, people, visits, k):
     slots = np.empty(n + 1, np.int64)
     chosen = np.empty(n + 1, np.int64)
     base = np.empty(q, np.int64)
-    for visit in range(visits.levels.shape[0]):
+    for visit in range(levels.shape[0]):
         if remaining == 0:
             break
-        low, high = visits.lows[visit], visits.highs[visit]
+        low, high = lows[visit], highs[visit]
         for column in range(q):
-            base[column] = folds.starts[column] + visits.levels[visit, column] * folds.sizes[column]
+            base[column] = folds.starts[column] + levels[visit, column] * folds.sizes[column]
         picked = 0
         for place in range(remaining):
             loss = np.int64(0)
