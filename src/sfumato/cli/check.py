@@ -66,7 +66,7 @@ def check(
 def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check) -> str:
     """Expected error against epsilon: the recipe planned again at other epsilons, from public facts alone."""
     from sfumato.core.errors import RecipeError, SfumatoError
-    from sfumato.report.pages.series import ErrorPoint, draw_errors
+    from sfumato.report.pages.answers import ErrorPoint, draw_errors
 
     chosen = [float(each) for each in result.plan.epsilons]
     if result.plan.allowance is not None or not result.plan.requests:

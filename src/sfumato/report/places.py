@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sfumato.report.facts import Estimate, estimate_counts
 from sfumato.report.pages import charts
+from sfumato.report.pages.charts import draw_series
 from sfumato.report.pages.outline import Shades, define_areas, draw_map, draw_small_map
-from sfumato.report.pages.series import draw_series
 from sfumato.report.pages.svg import round_limit, step_of
 from sfumato.report.pages.words import clip_text, short, signed
 

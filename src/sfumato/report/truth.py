@@ -14,7 +14,7 @@ from sfumato.core.errors import RecipeError
 from sfumato.report.facts import Facts, estimate_counts
 from sfumato.report.fields import Axes, Field
 from sfumato.report.geography import AreaMap
-from sfumato.report.pages.series import draw_scatter
+from sfumato.report.pages.charts import draw_scatter
 
 if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport

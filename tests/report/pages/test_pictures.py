@@ -11,8 +11,8 @@ import pytest
 
 from sfumato.report.explain.guarantee import Guarantee, explain_guarantee
 from sfumato.report.explain.picture import draw_explanation
-from sfumato.report.pages.charts import draw_matrix, has_uneven_bins
-from sfumato.report.pages.series import ErrorPoint, draw_errors, draw_scatter, draw_series
+from sfumato.report.pages.answers import ErrorPoint, draw_errors
+from sfumato.report.pages.charts import draw_matrix, draw_scatter, draw_series, has_uneven_bins
 from sfumato.report.pages.words import MINUS
 
 
