@@ -114,7 +114,7 @@ CEILINGS = {
     "modules with a single importer": 72,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
-    "lines of source": 101_000,
+    "lines of source": 99_900,
     "lines of tests": 67_300,  # 700 of them compare the code with what proofs/ is about
 }
 
