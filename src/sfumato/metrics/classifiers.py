@@ -7,7 +7,7 @@ ever made: sums over records become counts of codes, and the curvature counts of
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,10 +62,6 @@ class Downstream:
     trained_on_release: float
     trained_on_truth: float
     majority: float
-
-    def to_record(self) -> dict[str, Any]:
-        """Returns the figures as a plain record."""
-        return asdict(self)
 
 
 def measure_propensity(pair: CodedPair, *, seed: int, most_records: int) -> Propensity | None:

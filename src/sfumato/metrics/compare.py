@@ -184,7 +184,7 @@ class Comparison:
             "marginals": self.marginals.to_record(),
             "associations": self.associations.to_record(),
             "propensity": None if self.propensity is None else self.propensity.to_record(),
-            "downstream": [each.to_record() for each in self.downstream],
+            "downstream": [asdict(each) for each in self.downstream],
             "groups": [group.to_record() for group in self.groups[:_LISTED_GROUPS]],
             "ladder": self.ladder.to_record(),
             "references": [reference.to_record() for reference in self.marginals.references],

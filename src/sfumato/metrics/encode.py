@@ -346,8 +346,11 @@ def _code_values(truth: pa.Table, release: pa.Table, name: str, *, cut: bool) ->
         known = known[np.isfinite(known)]
         if np.unique(known).size > _MOST_NUMBERS:
             edges = np.unique(np.quantile(known, np.arange(1, _QUANTILES) / _QUANTILES, method="nearest"))
-            missing: list[Label] = [None] if first.null_count or second.null_count else []
-            return _cut(first, edges), _cut(second, edges), [*_intervals(edges), *missing]
+            ends = [f"{edge:g}" for edge in edges.tolist()]
+            between = [f"[{low}, {high})" for low, high in pairwise(ends)]
+            labels: list[Label] = [f"below {ends[0]}", *between, f"{ends[-1]} and more"]
+            missing = [None] if first.null_count or second.null_count else []
+            return _cut(first, edges), _cut(second, edges), [*labels, *missing]
     return code_pair(truth, release, name, missing="code")
 
 
@@ -355,12 +358,6 @@ def _cut(array: pa.Array, edges: NDArray[np.float64]) -> NDArray[np.int64]:
     numbers = to_numbers(array).astype(np.float64)
     codes = np.searchsorted(edges, numbers, side="right")
     return np.where(np.isnan(numbers), edges.size + 1, codes).astype(np.int64)
-
-
-def _intervals(edges: NDArray[np.float64]) -> list[Label]:
-    ends = [f"{edge:g}" for edge in edges.tolist()]
-    between = [f"[{low}, {high})" for low, high in pairwise(ends)]
-    return [f"below {ends[0]}", *between, f"{ends[-1]} and more"]
 
 
 def _list_labels(column: Column) -> Sequence[Label]:

@@ -345,7 +345,8 @@ def measure_cities(
     measured = {}
     for place in np.argsort(first, kind="stable").tolist():
         part = slice(int(starts[place]), int(starts[place + 1]))
-        men, women = (_mean(wages[part][sexes[part] == sex]) for sex in (_MAN, _WOMAN))
+        paid_to = (wages[part][sexes[part] == sex] for sex in (_MAN, _WOMAN))
+        men, women = (float(each.mean()) if each.size else 0.0 for each in paid_to)
         code = int(codes[place])
         measured[code] = City(code, _gini(wages[part]), men - women)
     return measured
@@ -372,7 +373,3 @@ def _gini(wages: NDArray[np.float64]) -> float:
         return 1.0
     # The contest's formula, which is lower than the usual one by 1 / n.
     return 1 - 2 * float(np.cumsum(wages).sum()) / (wages.size * total)
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean()) if values.size else 0.0
