@@ -77,6 +77,9 @@ let answer line = match String.split_on_char ',' line with
   | ["laplace"; n; d; bits; guard; folded] ->
       (match laplace_thresholds terms (z_of_string n) (z_of_string d) (z_of_string bits) (z_of_string guard) (folded = "1") with
        | Some l -> "some " ^ print_all l | None -> "none")
+  | ["gaussian"; n; d; bits; guard; folded] ->
+      (match gaussian_thresholds terms (z_of_string n) (z_of_string d) (z_of_string bits) (z_of_string guard) (folded = "1") with
+       | Some l -> "some " ^ print_all l | None -> "none")
   | ["table"; bits; values] -> Hashtbl.replace tables bits (numbers values); "ok"
   | ["narrow"; given] ->
       let rec draw given out = match given with

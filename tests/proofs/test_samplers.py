@@ -67,6 +67,18 @@ def test_laplace_thresholds_are_those_of_the_lemma_laplace_thresholds_right(orac
                 assert known == found, ("Samplers.laplace_thresholds_right", asked)
 
 
+def test_gaussian_thresholds_are_those_of_the_lemma_gaussian_thresholds_right(oracle):
+    for scale in ("1/2", "1", "7/2", "20"):
+        rate = make_law("gaussian", scale).exponent(1)
+        for bits, guard in ((4, 8), (8, 8), (8, 24), (63, 16), (63, 96)):
+            for folded in (True, False):
+                found = thresholds._gaussian_thresholds(rate, folded=folded, bits=bits, guard=guard)
+                asked = ("gaussian", rate.numerator, rate.denominator, bits, guard, int(folded))
+                answer = oracle.ask(*asked)
+                known = None if answer == "none" else read_numbers(answer.removeprefix("some"))
+                assert known == found, ("Gauss.gaussian_thresholds_right", asked)
+
+
 def give_tables(oracle, law, *, folded):
     for bits in WIDTHS:
         oracle.ask("table", bits, build_thresholds(law, folded=folded, bits=bits))
