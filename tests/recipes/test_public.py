@@ -1,7 +1,6 @@
 """Codes of public tables: those that the engine gives to the same values, for every kind of domain."""
 
 import base64
-import contextlib
 import gzip
 import math
 import os
@@ -18,7 +17,6 @@ from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.table import parse_table
-from sfumato.recipes.shared import public as codes_module
 from sfumato.recipes.shared.public import public_identifiers, read_public_table
 from sfumato.tables.codes import encode_public
 
@@ -142,20 +140,11 @@ def test_a_text_among_numbers_lies_outside(tmp_path):
     assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
 
 
-def test_combinations_of_many_parts_need_no_product_of_them(monkeypatch):
-    asked = []
-
-    def full(shape, *rest):
-        asked.append(math.prod(shape))
-        return np.zeros((1,) * len(shape), np.int64)
-
+def test_combinations_of_many_parts_need_no_product_of_them():
+    # 8,000 million cells, if all parts were crossed.
     keys = {"from": ["a", "b", "c"], "values": [[i, i, i] for i in range(2000)]}
     rows = pa.table({name: pa.array([5]) for name in "abc"})
-    with monkeypatch.context() as patch:
-        patch.setattr(codes_module.np, "full", full)
-        with contextlib.suppress(IndexError):
-            encode_public(parse_column("c", keys), rows)
-    assert not asked or max(asked) <= 10**6
+    assert encode_public(parse_column("c", keys), rows).tolist() == [5]
 
 
 @pytest.mark.parametrize(
