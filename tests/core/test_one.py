@@ -59,7 +59,6 @@ OTHER_COSTS = {
     "recipes/network.py": "all steps of a network together, held to at the door",
     "recipes/shared/budget.py": "all that a recipe may ask, held to at the door",
     "report/explain/composition.py": "what a reader would pay",
-    "sql/plan.py": "statements, which are planned outside",
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.projects import open_rows
-from sfumato.core.algebra.asks import Asked, Kept
+from sfumato.core.algebra.asks import Aggregation, Kept
 from sfumato.core.door import draw_groups
 from sfumato.core.engine.aggregates import TrueAggregates
 
@@ -31,7 +31,7 @@ def test_open_groups_are_kept_by_their_noisy_number(tmp_path, monkeypatch, amoun
 @pytest.mark.parametrize(("amount", "kept"), [(-FAR, ()), (FAR, (("a",), ("b",)))])
 def test_what_is_drawn_decides_and_not_what_is_true(amount, kept):
     query = SimpleNamespace(measures=())
-    asked = Asked(query=query, drawn=(), kept=Kept(Fraction(1), 10, Fraction(0)))
+    asked = Aggregation(query=query, drawn=(), kept=Kept(Fraction(1), 10, Fraction(0)))
     exact = TrueAggregates((), (("a",), ("b",)), np.array([5000, 1]))
     source = SimpleNamespace(add_noise=lambda values, **_: values + amount, exponential_choice=None)
     assert draw_groups(asked, exact, source).keys == kept

@@ -9,7 +9,7 @@ from helpers.asking import TABLES, Counted, Stub, count_records
 from helpers.drawn import watch_draws
 from helpers.projects import open_rows
 from sfumato.accounting import Cost
-from sfumato.core.algebra.asks import Divided, Kept, Levelled, Picked, Ranked
+from sfumato.core.algebra.asks import Divided, Kept, Labelled, Levelled, Ranked
 from sfumato.core.door import Bill, Charged
 from sfumato.core.errors import ChargeKept, LedgerError
 
@@ -65,7 +65,7 @@ def test_a_charge_that_goes_on_pays_for_what_the_ledger_has_and_no_other_bill():
     [
         (replace(count_records(4), kept=Kept(Fraction(4), 100, Fraction(1, 10**9))), "chosen privately"),
         (replace(count_records(4), drawn=(Ranked(()),)), "no histogram"),
-        (replace(count_records(4), drawn=(Picked(Fraction(1), 1),)), "no histogram"),
+        (replace(count_records(4), drawn=(Labelled(Fraction(1), 1),)), "no histogram"),
         (replace(count_records(4), drawn=(Levelled("laplace", Fraction(4), ((0,),)),)), "no public ones"),
         (replace(count_records(4), drawn=(Divided("laplace", Fraction(4), (1,)),)), "not added up so"),
     ],

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.algebra.asks import Asked, Noised
+from sfumato.core.algebra.asks import Aggregation, Noised
 from sfumato.core.algebra.measures import Measure, Query
 from sfumato.core.algebra.rows import Scan
 from sfumato.core.door import Bill, Charged
@@ -91,7 +91,7 @@ TABLES = parse_project(
 def count_records(scale):
     """What a statement asks that counts the records of a table, of which an individual has two."""
     query = Query(rows=Scan("t", "t"), groups=(), measures=(Measure(statistic="records"),))
-    return Asked(query=query, drawn=(Noised("laplace", Fraction(scale)),))
+    return Aggregation(query=query, drawn=(Noised("laplace", Fraction(scale)),))
 
 
 class Counted:

@@ -10,8 +10,8 @@ from helpers.projects import open_rows
 from sfumato.core import noise as system_noise
 from sfumato.core.algebra.asks import count_intervals
 from sfumato.core.algebra.measures import CELLS, Measure
-from sfumato.sql.plan import Noise
-from sfumato.sql.quantiles import list_levels, read_quantiles
+from sfumato.sql.evaluate import _read_quantiles as read_quantiles
+from sfumato.sql.plan import Noise, list_levels
 
 MUCH = 100_000
 COLUMNS = {

@@ -13,9 +13,9 @@ from sfumato.core.algebra.measures import Measure, bound_measure
 from sfumato.core.errors import UnsupportedQuery
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import PrivacyUnit
+from sfumato.curator.explain import explain_query
 from sfumato.sql.aggregates import Key
-from sfumato.sql.asks import quantile_ranks
-from sfumato.sql.plan import explain_query, half_width, least_epsilon, plan_selection
+from sfumato.sql.plan import PrivateChoice, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query
 from sfumato.sql.relation import UNIT, Source
 from sfumato.sql.rows import plan_rows
@@ -196,9 +196,9 @@ def test_gaussian_noise_is_chosen_where_it_is_smaller():
 
 def test_kinds_are_never_mixed_and_quantiles_stay_pure():
     text = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), MEDIAN(amount) FROM t GROUP BY region"
-    assert {noise.kind for noise in plan(text).noises} == {"laplace", "exponential"}
+    assert {noise.law[0] for noise in plan(text).noises} == {"laplace", "exponential"}
     many = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), COUNT(*) FROM t GROUP BY region"
-    assert len({noise.kind for noise in plan(many).noises}) == 1
+    assert len({noise.law[0] for noise in plan(many).noises}) == 1
 
 
 def test_open_groups_are_selected_at_a_threshold():
@@ -224,7 +224,7 @@ def test_a_quantile_spends_three_fifths_on_its_answer():
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [Fraction(3, 5), Fraction(1, 5), Fraction(1, 5)]
     assert spent(found) == 1
-    ranks = quantile_ranks(noise, found)
+    ranks = noise.drawn.ranks
     # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
     assert [each.rate for each in ranks] == [Fraction(3, 200), Fraction(1, 200), Fraction(1, 200)]
     # An end misses with 5 %: odds of 19 to 1 against it.
@@ -236,7 +236,7 @@ def test_an_extreme_is_one_choice(aggregate, sign):
     found = plan(f"DP-SELECT 1 {aggregate} FROM t")
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [1]
-    (ranks,) = quantile_ranks(noise, found)
+    (ranks,) = noise.drawn.ranks
     assert ranks.shift == sign * math.ceil(math.log(19 * 1027) / float(ranks.rate))
 
 
@@ -251,8 +251,8 @@ def test_an_extreme_is_one_choice(aggregate, sign):
 )
 def test_intervals_that_hold_together_are_wider(outputs, odds):
     found = plan(f"DP-SELECT 1 {outputs} FROM t")
-    (noise,) = [each for each in found.noises if each.kind == "exponential"]
-    _, _, high = quantile_ranks(noise, found)
+    (noise,) = [each for each in found.noises if isinstance(each, PrivateChoice)]
+    _, _, high = noise.drawn.ranks
     assert high.shift == math.ceil(math.log(odds) / float(high.rate))
 
 

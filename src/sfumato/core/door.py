@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.core.algebra.asks import Asked, Drawn, NoisyGroups, Picked
+    from sfumato.core.algebra.asks import Aggregation, Drawn, Labelled, NoisyGroups
     from sfumato.core.algebra.measures import Measure, Query
     from sfumato.core.algebra.rows import Tables
     from sfumato.core.cost.cost import Cost
@@ -332,7 +332,7 @@ def add_noise(table: Table, request: Request, true_counts: TrueCounts, noise: No
     return Measurement(request=request, noisy_values=noisy, grid=request_grid(table, request), cells=cells)
 
 
-def draw_groups(asked: Asked, true_aggregates: TrueAggregates, noise: NoiseSource) -> NoisyGroups:
+def draw_groups(asked: Aggregation, true_aggregates: TrueAggregates, noise: NoiseSource) -> NoisyGroups:
     """Returns the noisy answer to what a statement asks, which is charged and checked.
 
     Privacy: every vector and every choice has its cost, in this order (`list_costs` in algebra/asks.py).
@@ -356,12 +356,12 @@ def draw_groups(asked: Asked, true_aggregates: TrueAggregates, noise: NoiseSourc
 
 
 def _draw_measure(
-    asked: Asked, measure: Measure, drawn: Drawn, true_values: NDArray[np.int64], noise: NoiseSource
+    asked: Aggregation, measure: Measure, drawn: Drawn, true_values: NDArray[np.int64], noise: NoiseSource
 ) -> NDArray[np.int64]:
     """The noisy values of one measure, for all groups."""
     from sfumato.core.algebra.asks import (
         Divided,
-        Picked,
+        Labelled,
         Ranked,
         find_step,
         label_counts,
@@ -369,7 +369,7 @@ def _draw_measure(
         score_steps,
     )
 
-    if isinstance(drawn, Picked):
+    if isinstance(drawn, Labelled):
         return _pick_labels(label_counts(true_values, measure), drawn, noise)
     if isinstance(drawn, Ranked):
         steps: list[NDArray[np.int64]] = []
@@ -385,7 +385,7 @@ def _draw_measure(
     return noisy[0] if len(noisy) == 1 else np.concatenate(noisy)
 
 
-def _pick_labels(true_counts: NDArray[np.int64], drawn: Picked, noise: NoiseSource) -> NDArray[np.int64]:
+def _pick_labels(true_counts: NDArray[np.int64], drawn: Labelled, noise: NoiseSource) -> NDArray[np.int64]:
     """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
     from sfumato.core.algebra.asks import take_out
 
@@ -464,7 +464,9 @@ class Charged:
         self.admit(asks)
         return self._read(lambda: records.read(asks), lambda exact, noise: records.draw(asks, exact, noise))
 
-    def ask_groups(self, asked: Asked, *, engine: Aggregator, progress: Callable[[str], None]) -> NoisyGroups:
+    def ask_groups(
+        self, asked: Aggregation, *, engine: Aggregator, progress: Callable[[str], None]
+    ) -> NoisyGroups:
         """Returns the noisy answer to what a statement asks: the same way, for measures of groups.
 
         Privacy: the query is checked against the described tables of the bill, and costs what `list_costs`

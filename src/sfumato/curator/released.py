@@ -169,7 +169,7 @@ class Released:
             return None  # of some cells alone
         cost = ask_cost(table, request)
         cost = replace(cost, scale=cost.scale / grid, sensitivity=cost.sensitivity / grid)
-        noise = replace(plan.noises[0], kind=request.noise, scale=cost.scale, costs=(cost,))
+        noise = replace(plan.added[0], kind=request.noise, scale=cost.scale, costs=(cost,))
         # No statement of its own keeps the same records of who has too many.
         question = replace(question, choice=f"{self.name} {request.name}")
 

@@ -400,7 +400,7 @@ class Desk:
         return (
             goal is not None
             and derived.max_groups is None
-            and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
+            and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.added)
         )
 
     def plan(

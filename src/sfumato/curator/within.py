@@ -62,7 +62,7 @@ def answer_within(
             return finish_measured(*last, spent)
         spent += cost
         last = plan, noisy
-        pairs = zip(plan.noises, noisy.values, strict=True)
+        pairs = zip(plan.added, noisy.values, strict=True)
         reached = all((half_width(n, miss) <= goal.amount * np.abs(v)).all() for n, v in pairs)
         # A value near zero is never within a share of itself; its interval says how near it is.
         if reached or epsilon >= _LAST_TRY:

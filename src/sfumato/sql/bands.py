@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import CELLS
 from sfumato.core.errors import refuse
-from sfumato.sql.plan import Noise, group_widths, half_width, normal_width
+from sfumato.sql.plan import AnyNoise, Noise, PrivateChoice, group_widths, half_width, normal_width
 
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate
@@ -71,7 +71,7 @@ def join_bands(bands: list[Band]) -> Band:
 
 
 def aggregate_band(
-    aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, rehearse: bool
+    aggregate: Aggregate, parts: list[tuple[AnyNoise, NDArray[np.int64]]], share: float, *, rehearse: bool
 ) -> Band:
     """The band of an aggregate from the noisy values of its measures.
 
@@ -79,17 +79,18 @@ def aggregate_band(
     """
     if rehearse:
         noise, values = parts[0]
-        whole = aggregate.kind == "measure" and noise.kind != "exponential" and noise.measure.grid == 1
+        whole = aggregate.kind == "measure" and isinstance(noise, Noise) and noise.measure.grid == 1
         whole = whole and values.dtype == np.int64
         shape = values[0].shape if values.ndim > 1 else values.shape
         return Band(*[np.zeros(shape, np.int64 if whole else np.float64)] * 3)
     if aggregate.kind == "measure":
         return _measured(*parts[0], share)
+    added = [(noise, noisy) for noise, noisy in parts if isinstance(noise, Noise)]
     if aggregate.kind == "average":
-        return _average(parts, share)
+        return _average(added, share)
     if aggregate.kind in ("variance", "deviation"):
-        return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
-    return _paired(aggregate, parts, share)
+        return _spread(added, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
+    return _paired(aggregate, added, share)
 
 
 def sum_widths(noise: Noise, share: float, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -143,9 +144,9 @@ def combine(tree: exp.Expr, left: Band, right: Band) -> Band:
     raise refuse(f"{tree.key.upper()} over aggregates")
 
 
-def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> Band:
+def _measured(noise: AnyNoise, noisy: NDArray[np.int64], share: float) -> Band:
     measure = noise.measure
-    if noise.kind == "exponential":
+    if isinstance(noise, PrivateChoice):
         cells = [_cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
         lower, upper = cells[0]
         value = (lower + upper) / 2

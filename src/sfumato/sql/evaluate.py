@@ -14,14 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from sfumato.core.algebra.measures import CELLS
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
 from sfumato.sql.check import AGGREGATE, RANKS, is_key, is_text
 from sfumato.sql.constants import NotConstant, fold
-from sfumato.sql.plan import Noise, QueryPlan, find_aggregate_numbers, set_noise
-from sfumato.sql.quantiles import read_quantiles
+from sfumato.sql.plan import AnyNoise, Noise, QueryPlan, find_aggregate_numbers, list_levels, set_noise
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
@@ -84,7 +84,7 @@ class Evaluator:
         self._plan, self._noisy, self._rehearse = plan, noisy, rehearse
         self._index = {noise.measure: index for index, noise in enumerate(plan.noises)}
         self.rows = len(noisy.keys) if noisy.keys is not None else 1 if rehearse else plan.rows
-        self._blocks = [(plan.noises, noisy.values)]
+        self._blocks: list[tuple[tuple[AnyNoise, ...], tuple[Any, ...]]] = [(plan.noises, noisy.values)]
         if plan.sets is not None and not rehearse:
             fitted = [combine_levels(values, plan.sets) for values in noisy.values]
             self._blocks = [
@@ -129,7 +129,9 @@ class Evaluator:
         if self._rehearse:
             return [np.zeros(self.rows)] * 3 * (measure.parts + 1)
         index = self._index[measure]
-        found = read_quantiles(self._plan.noises[index], self._noisy.values[index])
+        noise = self._plan.noises[index]
+        assert isinstance(noise, Noise)
+        found = _read_quantiles(noise, self._noisy.values[index])
         return [each for quantile in found for each in quantile]
 
     def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
@@ -353,8 +355,9 @@ class Evaluator:
             return None
         aggregate = self._plan.aggregates[number]
         noise = self._plan.noises[self._index[aggregate.measures[0]]]
-        single = noise.kind != "exponential" and not noise.parts
-        return noise if aggregate.kind == "measure" and single else None
+        if not isinstance(noise, Noise) or aggregate.kind != "measure" or noise.parts:
+            return None
+        return noise
 
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if kind is exp.Is:
@@ -509,3 +512,41 @@ def _places(node: exp.Expr | None) -> int:
     if not isinstance(literal, exp.Literal) or not literal.is_int:
         raise refuse("ROUND takes a whole number of places")
     return sign * int(literal.this)
+
+
+# No share is exactly nothing or everything: there every cell before the first record would do.
+_EDGE = 1e-9
+
+
+def _read_quantiles(
+    noise: Noise, noisy_counts: NDArray[np.int64]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+    """For every quantile the values of all groups, with the ends of their 95 % intervals.
+
+    `noisy_counts` has all levels, one after the other, in rows; columns are groups.
+    """
+    measure, widths = noise.measure, list_levels()
+    sizes = [-(-CELLS // width) for width in widths]
+    levels = np.split(noisy_counts.T.astype(float), np.cumsum(sizes)[:-1], axis=1)
+    variances = [noise.deviation**2] * len(widths)
+    from sfumato.inference.models.cumulative import estimate_cumulative, find_cell
+
+    found = estimate_cumulative(levels, widths, variances, reach=noise.shape.reach)
+    low, high = float(measure.low), float(measure.high)
+    quantiles = []
+    for part in range(measure.parts + 1):
+        share = min(max(part / measure.parts, _EDGE), 1 - _EDGE)
+        cells = np.array(
+            [
+                find_cell(shares, lower, upper, share)
+                # Where all counts together are within their noise, nothing is known.
+                if not np.isnan(shares[0])
+                else (CELLS // 2, 0, CELLS - 1)
+                for shares, lower, upper in zip(found.shares, found.low, found.high, strict=True)
+            ],
+            np.int64,
+        ).reshape(-1, 3)
+        # The middle of the cell, from the lower end of the first to the upper end of the last possible one.
+        value, first, last = (cells + np.array([0.5, 0, 1])).T * (high - low) / CELLS + low
+        quantiles.append((value, first, last))
+    return quantiles

@@ -19,14 +19,16 @@ from sqlglot import exp
 from sfumato.core.algebra.measures import Measure
 from sfumato.core.dates import is_dated
 from sfumato.sql.aggregates import Aggregate
-from sfumato.sql.asks import answer_reach
 from sfumato.sql.bands import Band
 from sfumato.sql.check import KEY, is_rank, is_text
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
+    Noise,
     NoisyAggregates,
+    PrivateChoice,
     QueryPlan,
     Stage,
+    answer_reach,
     find_aggregate_numbers,
     find_mode,
     half_width,
@@ -180,16 +182,17 @@ def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> Expected
     if plan.tally is not None or any(measure.is_open or measure.parts for measure in measures):
         return ExpectedError()
     if plan.sets is not None:
-        if not alone or len(measures) > 1 or first.kind == "exponential":
+        if not alone or len(measures) > 1 or isinstance(first, PrivateChoice):
             return ExpectedError()
         widths = [half_width(set_noise(first, plan.sets, each)) for each in plan.sets.answered]
         return ExpectedError(width=max(widths) / first.measure.grid)
     if find_mode(tree, plan.aggregates) is not None:
+        assert isinstance(first, PrivateChoice)
         return ExpectedError(fewer=mode_reach(first))
     if alone and len(aggregates[0].measures) == 1:
-        if first.kind != "exponential":
+        if isinstance(first, Noise):
             return ExpectedError(width=half_width(first) / first.measure.grid)
-        ranks = answer_reach(first, plan)
+        ranks = answer_reach(first)
         span = float(first.measure.high - first.measure.low)
         # Dates are measured in days or seconds, which say little as a width.
         dated = aggregates[0].type is not None

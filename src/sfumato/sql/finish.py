@@ -28,7 +28,16 @@ from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
 from sfumato.sql.laws import note_total
-from sfumato.sql.plan import NoisyAggregates, QueryPlan, find_mode, find_quantiles, half_width, name_columns
+from sfumato.sql.plan import (
+    Noise,
+    NoisyAggregates,
+    PrivateChoice,
+    QueryPlan,
+    find_mode,
+    find_quantiles,
+    half_width,
+    name_columns,
+)
 from sfumato.tables.arrays import read_parquet
 
 _MOST_GROUPS = 2**24
@@ -180,7 +189,9 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
     found = [
         (half_width(noise, count=values.size), float(values.sum(dtype=object)))
         for noise, values in zip(plan.noises, noisy.values, strict=True)
-        if noise.measure.statistic in ("records", "present", "individuals") and values.size
+        if isinstance(noise, Noise)
+        and noise.measure.statistic in ("records", "present", "individuals")
+        and values.size
     ]
     if not found or plan.selection is not None or plan.sets is not None:
         return ()
@@ -271,7 +282,7 @@ def rehearse_query(plan: QueryPlan) -> pa.Schema:
     groups = 0 if plan.selection is not None else 1
     kind = np.float64 if plan.sets is not None and plan.sets.is_fitted else np.int64
     values = tuple(
-        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, kind)
+        np.zeros((len(noise.costs), groups) if isinstance(noise, PrivateChoice) else groups, kind)
         for noise in plan.noises
     )
     noisy = NoisyAggregates(values=values, keys=() if plan.selection is not None else None)
@@ -314,7 +325,7 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         for index, noise in enumerate(plan.noises):
             stored = sum(name.startswith(f"{index}/") for name in table.column_names)
             rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
-            several = noise.kind == "exponential" or noise.measure.parts
+            several = isinstance(noise, PrivateChoice) or noise.measure.parts
             values.append(np.stack(rows) if several else rows[0])
         keys = None
         if plan.selection is not None:

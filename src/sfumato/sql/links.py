@@ -32,7 +32,7 @@ from sfumato.sql.cells import (
     read_spans,
 )
 from sfumato.sql.check import finite_labels
-from sfumato.sql.plan import Noise, QueryPlan
+from sfumato.sql.plan import AnyNoise, QueryPlan
 from sfumato.sql.question import Question, rename_tables, spell
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _link_moved(grid: _Grid, wanted: Asked, asked: Question) -> Link | None:
     return None
 
 
-def link_sources(noise: Noise, link: Link, earlier: QueryPlan) -> list[tuple[Noise, float]]:
+def link_sources(noise: AnyNoise, link: Link, earlier: QueryPlan) -> list[tuple[AnyNoise, float]]:
     """The noises that a value of a measure is made of, with factors in units of the measure."""
     source = earlier.noises[link.measure]
     if link.counted is None:

@@ -11,27 +11,38 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.accounting import calibrate_scale
-from sfumato.core.algebra.asks import NoisyGroups
-from sfumato.core.algebra.measures import CAPS, CELLS, LARGEST, Group, Measure, Query, bound_measure
+from sfumato.core.algebra.asks import (
+    CANDIDATES,
+    Divided,
+    Kept,
+    Labelled,
+    Noised,
+    NoisyGroups,
+    Rank,
+    Ranked,
+    cost_measure,
+    cost_selection,
+    score_range,
+)
+from sfumato.core.algebra.measures import CELLS, LARGEST, Group, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import UnsupportedQuery, refuse
-from sfumato.core.exact import digest, format_exact, format_short, round_up
+from sfumato.core.exact import digest, format_short, round_up
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
 from sfumato.core.law import MAX_SCALE, SHAPES, Kind, Shape
 from sfumato.sql.aggregates import Aggregate, AggregateKind, Key
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.laws import NoisePart, part_widths, total_width
-from sfumato.sql.magnitudes import INTERVALS
-from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
@@ -41,23 +52,19 @@ MISS = 0.05
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
-_LONGEST_NAME = 100
 _STRAY = 1e-3  # how often noise alone may take bounds, or a number of records, far beyond what there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How one measure is answered: by noise of a scale, or by exponential choices, one for each cost.
-
-    The scale of a quantile is the epsilon of its choices; that of a mode is in records: a label that
-    leads by so many weighs e times as much.
+    """Noise of a scale that is added to a measure, once for each cost.
 
     What follows from several noisy values has `parts`, which say the noise of each group, and `slack`, what
     rounding adds to it; `kind` and `scale` are then those of the widest part.
     """
 
     measure: Measure
-    kind: Kind | Literal["exponential"]
+    kind: Kind
     scale: Fraction
     costs: tuple[Cost, ...]
     parts: tuple[NoisePart, ...] = ()
@@ -71,12 +78,46 @@ class Noise:
     @property
     def shape(self) -> Shape:
         """What the law of noise that is added is like."""
-        return SHAPES[self.kind]  # type: ignore[index]  # choices add none
+        return SHAPES[self.kind]
 
     @property
     def is_normal(self) -> bool:
-        """Whether it is noise that is added, and sums of it have its law."""
-        return self.kind != "exponential" and self.shape.normal
+        """Whether sums of it have its law."""
+        return self.shape.normal
+
+    @property
+    def law(self) -> tuple[str, Fraction]:
+        """Its kind and scale, as records name them."""
+        return self.kind, self.scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateChoice:
+    """A measure that is answered by exponential choices, one for each cost: of labels, or of steps."""
+
+    measure: Measure
+    drawn: Labelled | Ranked
+    costs: tuple[Cost, ...]
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What all choices cost together."""
+        return sum((cost.scale for cost in self.costs), Fraction(0))
+
+    @property
+    def law(self) -> tuple[str, Fraction]:
+        """Of labels the records by which one that leads weighs e times as much, of steps the epsilon."""
+        return "exponential", 1 / self.drawn.rate if isinstance(self.drawn, Labelled) else self.epsilon
+
+    @property
+    def distance(self) -> Fraction:
+        """A number that is the larger the farther what is chosen lies from the best."""
+        return self.law[1] if isinstance(self.drawn, Labelled) else -self.epsilon
+
+    is_normal: ClassVar[bool] = False
+
+
+AnyNoise = Noise | PrivateChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +145,7 @@ class Selection:
         )
         return (
             f"a group is answered if its noisy number of individuals is at least {self.threshold}; one of "
-            f"{few} is with a probability of at most {_short(self.cost.delta)}"
+            f"{few} is with a probability of at most {show_short(self.cost.delta)}"
         )
 
 
@@ -167,7 +208,7 @@ class QueryPlan:
     max_groups: int
     keys: tuple[Key, ...]
     aggregates: tuple[Aggregate, ...]
-    noises: tuple[Noise, ...]
+    noises: tuple[AnyNoise, ...]
     outputs: tuple[Output, ...] = ()
     selection: Selection | None = None
     stages: tuple[Stage, ...] = (Stage(),)
@@ -194,6 +235,11 @@ class QueryPlan:
         first = () if self.selection is None else (self.selection.cost,)
         before = () if self.tally is None else (self.tally,)
         return (*first, *(cost for noise in (*before, *self.choices, *self.noises) for cost in noise.costs))
+
+    @property
+    def added(self) -> tuple[Noise, ...]:
+        """The noises of measures that noise is added to."""
+        return tuple(noise for noise in self.noises if isinstance(noise, Noise))
 
     @property
     def charged_delta(self) -> Fraction:
@@ -260,7 +306,7 @@ class QueryPlan:
             "unit": self.unit.describe(),
             "max_groups": self.max_groups,
             "noise": [
-                {"measure": noise.measure.describe(), "kind": noise.kind, "scale": noise.scale}
+                {"measure": noise.measure.describe(), "kind": noise.law[0], "scale": noise.law[1]}
                 for noise in self.noises
             ],
             "selection": None if self.selection is None else self.selection.to_record(),
@@ -314,18 +360,25 @@ def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, 
     return tuple(f"{output.name}_{place}" for place in range(1, mode.chosen + 1))
 
 
-def histogram_cost(unit: PrivacyUnit, contribution: int, epsilon: Fraction) -> Cost:
-    """What a histogram with Laplace noise costs, to which an individual, by `unit`, adds at most so much."""
-    sensitivity = histogram_sensitivity(
-        contribution=Fraction(contribution), norm="L1", neighbours=unit.neighbours
-    )
-    return Cost(
-        kind="laplace",
-        scale=sensitivity / epsilon,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
+def add_laplace(measure: Measure, unit: PrivacyUnit, groups: int, epsilon: Fraction) -> Noise:
+    """The Laplace noise of a measure at epsilon, where an individual is in at most so many groups.
+
+    A tree of counts has it on each of its levels, in equal shares.
+    """
+    levels = list_levels() if measure.parts else (1,)
+    sensitivity = bound_measure(measure, unit, groups, norm="L1")
+    scale = sensitivity * len(levels) / epsilon
+    drawn = Divided("laplace", scale, levels) if measure.parts else Noised("laplace", scale)
+    costs = cost_measure(measure, drawn, unit, groups)
+    return Noise(measure=measure, kind="laplace", scale=scale, costs=costs)
+
+
+@cache
+def list_levels() -> tuple[int, ...]:
+    """The widths of the intervals of every level of a tree of counts, in steps: those of the least error."""
+    from sfumato.inference.models.cumulative import choose_widths
+
+    return choose_widths(CELLS, deviation=float)[0]
 
 
 def plan_selection(
@@ -364,11 +417,13 @@ def plan_selection(
     share = epsilon / (parts + 1)
     # A hundredth of the ledger's reserve at most, so that a hundred such statements fit.
     chance = min(delta / 2, reserve / 100)
-    cost = replace(histogram_cost(unit, groups, share), kind="selection", delta=chance)
-    threshold = selection_threshold(scale=cost.scale, sensitivity=groups, delta=chance)
+    contribution = Fraction(groups)
+    scale = histogram_sensitivity(contribution=contribution, norm="L1", neighbours=unit.neighbours) / share
+    threshold = selection_threshold(scale=scale, sensitivity=groups, delta=chance)
     # Fewer than k individuals are at most k - 1, where the threshold is made for one.
     threshold += max(0, min_individuals - 2)
-    selection = Selection(scale=cost.scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
+    cost = cost_selection(unit, groups, Kept(scale, threshold, chance))
+    selection = Selection(scale=scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
     return selection, epsilon - share, delta - chance
 
 
@@ -385,54 +440,86 @@ def calibrate_noise(
     epsilon: Fraction,
     delta: Fraction,
     levels: int = 1,
-) -> tuple[Noise, ...]:
+    together: Mapping[Measure, int] = {},
+) -> tuple[AnyNoise, ...]:
     """The noise of `measures`: epsilon shared equally, or Gaussian at `delta` for all where that is smaller.
 
-    An individual, by `unit`, is in at most `groups` groups. Each is measured on so many `levels`.
+    An individual, by `unit`, is in at most `groups` groups. Each is measured on so many `levels`. `together`
+    has the most aggregates that one output is made of with a measure, where they are several.
     """
     share = epsilon / (len(measures) * levels)
-    facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 
     def add(measure: Measure, kind: Kind) -> Noise:
-        sensitivity = bound_measure(measure, unit, groups, norm=SHAPES[kind].norm)
         scale = calibrate_scale(
-            kind, epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
+            kind,
+            epsilon=epsilon,
+            delta=delta,
+            sensitivity=bound_measure(measure, unit, groups, norm=SHAPES[kind].norm),
+            count=len(measures) * levels,
         )
-        cost = Cost(kind=kind, scale=scale, sensitivity=sensitivity, **facts)
-        return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,) * levels)
+        costs = cost_measure(measure, Noised(kind, scale), unit, groups) * levels
+        return Noise(measure=measure, kind=kind, scale=scale, costs=costs)
 
-    def choose(measure: Measure) -> Noise:
-        if measure.labels is not None:
-            cost = Cost(kind="exponential", scale=share / measure.chosen, **facts)
-            moved = Fraction(unit.max_records * (2 if unit.neighbours == "replace" else 1))
-            costs, scale = (cost,) * measure.chosen, moved / cost.scale
-        elif measure.parts:
-            # A histogram for every level of the tree, in equal shares.
-            cost = histogram_cost(unit, unit.max_records, share / len(list_levels()))
-            return Noise(
-                measure=measure, kind="laplace", scale=cost.scale, costs=(cost,) * len(list_levels())
-            )
-        else:
-            # Three fifths for the answer, a fifth for each end of its interval. The interval of MIN and MAX
-            # goes from the answer to the bound and needs no choice of its own.
-            parts = (share,) if measure.quantile in (0, 1) else (share * 3 / 5, share / 5, share / 5)
-            costs, scale = tuple(Cost(kind="exponential", scale=part, **facts) for part in parts), share
-        return Noise(measure=measure, kind="exponential", scale=scale, costs=costs)
+    def choose(measure: Measure) -> AnyNoise:
+        if measure.parts:
+            return add_laplace(measure, unit, groups, share)
+        drawn = choose_ranks(measure, unit, share, together=together.get(measure, 1))
+        return PrivateChoice(measure=measure, drawn=drawn, costs=cost_measure(measure, drawn, unit, groups))
 
     chosen = [measure.statistic == "quantile" for measure in measures]
-    noises = [
-        choose(measure) if by_choice else add(measure, "laplace")
-        for measure, by_choice in zip(measures, chosen, strict=True)
-    ]
-    if delta > 0 and not any(chosen):
-        # Each Gaussian is calibrated as one of many; beside Laplace noise that would not add up.
-        gaussians = [add(measure, "gaussian") for measure in measures]
-        pairs = zip(gaussians, noises, strict=True)
-        if all(float(one.scale) < math.sqrt(2) * float(other.scale) for one, other in pairs):
-            noises = gaussians
-    if any(noise.scale > MAX_SCALE for noise in noises if noise.kind != "exponential"):
+    noises: list[AnyNoise]
+    if any(chosen):
+        pairs = zip(measures, chosen, strict=True)
+        noises = [choose(measure) if by_choice else add(measure, "laplace") for measure, by_choice in pairs]
+    else:
+        added = [add(measure, "laplace") for measure in measures]
+        if delta > 0:
+            # Each Gaussian is calibrated as one of many; beside Laplace noise that would not add up.
+            gaussians = [add(measure, "gaussian") for measure in measures]
+            both = zip(gaussians, added, strict=True)
+            if all(float(one.scale) < math.sqrt(2) * float(other.scale) for one, other in both):
+                added = gaussians
+        noises = [*added]
+    if any(isinstance(noise, Noise) and noise.scale > MAX_SCALE for noise in noises):
         raise refuse("the noise would be beyond 2^50, more than any answer; spend more epsilon")
     return tuple(noises)
+
+
+def choose_ranks(
+    measure: Measure, unit: PrivacyUnit, epsilon: Fraction, *, together: int = 1
+) -> Labelled | Ranked:
+    """The choices of labels, or of a quantile: the answer, then a block of steps below it and one above.
+
+    Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
+    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
+    an output is made of several aggregates `together`, whose intervals must hold at once.
+
+    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
+    the other side one record more could lie anywhere, so the interval goes to the bound.
+    """
+    whole = epsilon / score_range(measure, unit)
+    if measure.labels is not None:
+        return Labelled(whole / measure.chosen, measure.chosen)
+    odds = together / MISS - 1
+    if measure.quantile in (0, 1):
+        edge = math.ceil(math.log(CANDIDATES * odds) / float(whole))
+        return Ranked((Rank(shift=edge if measure.quantile == 0 else -edge, rate=whole),))
+    # Three fifths for the answer, a fifth for each end of its interval.
+    reach = math.ceil(math.log(odds) / float(whole / 5))
+    ends = Rank(shift=-reach, rate=whole / 5, side="low"), Rank(shift=reach, rate=whole / 5, side="high")
+    return Ranked((Rank(shift=0, rate=whole * 3 / 5), *ends))
+
+
+def answer_reach(choice: PrivateChoice) -> int:
+    """The number of ranks that a quantile is wrong by at most, in 95 of 100 answers.
+
+    A choice misses the best score by more than t with probability at most (candidates) * exp(-rate * t), and
+    the best score is 0: some cell holds the target rank. MIN and MAX aim inside on purpose.
+    """
+    assert isinstance(choice.drawn, Ranked)
+    rank = choice.drawn.ranks[0]
+    far = math.log(CANDIDATES / MISS) / float(rank.rate) + abs(rank.shift)
+    return math.ceil(far / (choice.measure.quantile or Fraction(0)).denominator)
 
 
 def normal_width(share: float) -> float:
@@ -459,25 +546,19 @@ def group_widths(noise: Noise, share: float = MISS) -> NDArray[np.float64] | flo
     return part_widths(noise.parts, noise.slack, share) if noise.parts else half_width(noise, share)
 
 
-def mode_reach(noise: Noise, share: float = MISS) -> int:
+def mode_reach(choice: PrivateChoice, share: float = MISS) -> int:
     """How far, in records, any chosen label lies below the best left, but for a share of the draws.
 
-    A choice misses by more than t with probability at most (number of labels) * exp(-t / scale).
+    A choice misses by more than t with probability at most (number of labels) * exp(-t * rate).
     """
-    choices = len(noise.measure.labels or ()) * noise.measure.chosen
-    return math.floor(float(noise.scale) * math.log(choices / share))
+    choices = len(choice.measure.labels or ()) * choice.measure.chosen
+    return math.floor(float(choice.distance) * math.log(choices / share))
 
 
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if (
-        not measured
-        or plan.choices
-        or plan.sets
-        or plan.tally
-        or any(noise.kind == "exponential" for noise in plan.noises)
-    ):
+    if not measured or plan.choices or plan.sets or plan.tally or len(plan.added) < len(plan.noises):
         raise refuse(
             "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
             "and EXPLAIN tells the expected error"
@@ -495,7 +576,7 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
                 return False
             raise
         check_within(plan)
-        return all(half_width(noise) <= amount * noise.measure.grid for noise in plan.noises)
+        return all(half_width(noise) <= amount * noise.measure.grid for noise in plan.added)
 
     low, high = 0, 1
     while not is_enough(high * _STEP):
@@ -508,94 +589,13 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
     return high * _STEP
 
 
-def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction, admitted: bool) -> str:
-    """The plan, its sensitivities, expected `errors` in words and cost, as text."""
-    unit = plan.unit
-    protected = unit.describe() if plan.tally is None else f"{unit.column}, {unit.neighbours}"
-    lines = [
-        plan.text,
-        *(f"  then         {each}" for each in plan.around),
-        f"  protects     one individual: {protected}",
-        f"  reads        {', '.join(dict.fromkeys(plan.relation.tables))}; nothing is read for EXPLAIN",
-    ]
-    if unit.column is None:
-        lines.append("  bounding     every row is an individual")
-    elif plan.relation.individuals and unit.max_records == 1:
-        lines.append("  bounding     one row for each individual, made of its own records")
-    else:
-        most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
-        lines.append(f"  bounding     at most {most} rows of an individual are aggregated")
-    if plan.tally is not None:
-        lines += [
-            "               chosen first, from a noisy count of individuals by their records: laplace noise, "
-            f"scale {_short(plan.tally.scale)}, epsilon {_short(plan.tally.costs[0].epsilon or Fraction(0))}",
-            "               what follows is for 1, and noise grows with the number that is chosen",
-        ]
-    elif unit.column is not None and plan.keys:
-        lines.append(f"               in at most {plan.max_groups} groups")
-    if plan.keys:
-        names = ", ".join(_brief(key.node) for key in plan.keys)
-        count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
-        lines.append(f"  groups       {names}: {count}")
-    if plan.sets is not None:
-        lines += _explain_sets(plan, plan.sets)
-    if plan.selection is not None:
-        chosen = plan.selection
-        lines.append(
-            f"  selection    noisy number of individuals at or above {chosen.threshold}, "
-            f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
-            + (f", for {chosen.min_individuals} individuals or more" if chosen.min_individuals > 1 else "")
-        )
-    for noise, operand in zip(plan.choices, plan.unbounded, strict=True):
-        lines += [
-            f"  bounds       of {operand.sql(dialect='duckdb')} are chosen first, for all groups together",
-            f"               from {len(noise.measure.labels or ())} public intervals of magnitude: all of at "
-            f"least {stray_threshold(noise, INTERVALS):.0f} records, noisy; laplace noise, scale "
-            f"{_short(noise.scale)}, epsilon {_short(noise.costs[0].epsilon or Fraction(0))}",
-        ]
-    for noise in plan.noises:
-        lines.append(f"  measures     {noise.measure.describe()}")
-        lines.append(f"               {_describe_noise(noise, reach=False)}")
-    told = [f"{name}: {words}" for name, words in errors.items()]
-    lines += [f"  {'expected' if place == 0 else '':13}{line}" for place, line in enumerate(told)]
-    pure = [cost.epsilon for cost in plan.costs]
-    rho = sum((cost.rho for cost in plan.costs), Fraction(0))
-    if None in pure:
-        spent = f"(epsilon {_short(plan.epsilon)}, delta {_short(plan.delta)})"
-    else:
-        spent = f"epsilon {_short(sum((each for each in pure if each is not None), Fraction(0)))}"
-    lines.append(f"  cost         {spent}; rho {float(rho):.6g}")
-    verdict = "fits" if admitted else "does NOT fit"
-    lines.append(
-        f"  budget       epsilon {format_exact(left)} left; this statement {verdict}; nothing was spent"
-    )
-    return "\n".join(lines)
-
-
-def _explain_sets(plan: QueryPlan, sets: GroupingSets) -> list[str]:
-    names = [_brief(key.node) for key in plan.keys]
-
-    def tell(each: GroupingSet) -> str:
-        return f"({', '.join(names[key] for key in each)})"
-
-    how = "measured by all keys together, and added up"
-    if len(sets.levels) > 1:
-        how = f"each measured with 1/{len(sets.levels)} of epsilon, and made consistent by least squares"
-    lines = [f"  sets         {how}"]
-    for each in dict.fromkeys(sets.answered):
-        spread = math.sqrt(spread_of(sets, each))
-        lines.append(
-            f"               {tell(each)}: {sets.cells(each):,} groups, noise {spread:.3g} times that below"
-        )
-    return lines
-
-
-def set_noise(noise: Noise, sets: GroupingSets, each: GroupingSet) -> Noise:
+def set_noise(noise: AnyNoise, sets: GroupingSets, each: GroupingSet) -> Noise:
     """What is left of the noise in the groups of one grouping set, with its variance as its law's.
 
     A sum of Laplace noises lies beyond a width that one of the same variance exceeds with at most 5 % no
     more often than that one. Whole numbers of a fit are at most 2 steps away from it.
     """
+    assert isinstance(noise, Noise)  # what is chosen does not add up over groups
     scale = float(noise.scale) * math.sqrt(spread_of(sets, each))
     rounded = len(sets.levels) > 1 and not sets.is_fitted
     return replace(noise, scale=round_up(scale * (1 + 1e-12) + (1.1 if rounded else 0), places=6))
@@ -603,7 +603,7 @@ def set_noise(noise: Noise, sets: GroupingSets, each: GroupingSet) -> Noise:
 
 def describe_scales(plan: QueryPlan) -> dict[str, str]:
     """For every output with an aggregate, the noise behind it."""
-    index = {noise.measure: _describe_noise(noise) for noise in plan.noises}
+    index = {noise.measure: describe_noise(noise) for noise in plan.noises}
     scales = {}
     for output in plan.outputs:
         numbers = find_aggregate_numbers(output.tree)
@@ -613,17 +613,17 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
     return scales
 
 
-def _describe_noise(noise: Noise, *, reach: bool = True) -> str:
-    if noise.measure.labels is not None:
+def describe_noise(noise: AnyNoise, *, reach: bool = True) -> str:
+    """What is added to a measure, or how it is chosen, in words."""
+    if isinstance(noise, PrivateChoice):
+        if noise.measure.labels is None:
+            return f"exponential mechanism over public steps, epsilon {show_short(noise.epsilon)}"
         left = " left" if noise.measure.chosen > 1 else ""
-        spent = sum((cost.scale for cost in noise.costs), Fraction(0))
         return (
             f"exponential mechanism among {len(noise.measure.labels):,} public labels, scale "
-            f"{_short(noise.scale)} records, epsilon {_short(spent)}"
+            f"{show_short(noise.distance)} records, epsilon {show_short(noise.epsilon)}"
             + (f", 95 % within {mode_reach(noise)} records of the most frequent{left}" if reach else "")
         )
-    if noise.kind == "exponential":
-        return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid
     width = half_width(noise) / grid
     if noise.parts:
@@ -649,10 +649,6 @@ def _describe_noise(noise: Noise, *, reach: bool = True) -> str:
     )
 
 
-def _brief(node: exp.Expr) -> str:
-    text = node.sql(dialect="duckdb")
-    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
-
-
-def _short(number: Fraction) -> str:
+def show_short(number: Fraction) -> str:
+    """A number as people read it, also a very small one."""
     return f"{float(number):g}" if 0 < number < Fraction(1, 10**5) else format_short(number)

@@ -39,6 +39,7 @@ from sfumato.sql.check import (
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
+    AnyNoise,
     Noise,
     Output,
     QueryPlan,
@@ -133,6 +134,7 @@ def prepare_query(
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
     max_groups = min(unit.max_records, max_groups) if keys else 1
     text = query.sql(dialect="duckdb", normalize=True)
+    together = _count_together(outputs, aggregates)
 
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
@@ -151,12 +153,15 @@ def prepare_query(
         if tally is not None:
             delta = Fraction(0)  # which noise is narrower would depend on what is chosen
 
-        def calibrate(levels: int) -> tuple[Noise, ...]:
-            return calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta, levels=levels)
+        def calibrate(levels: int) -> tuple[AnyNoise, ...]:
+            facts = {"epsilon": rest, "delta": delta}
+            return calibrate_noise(measures, unit, max_groups, **facts, levels=levels, together=together)
 
         sets = None
         if answered is not None:
-            scales = {levels: (calibrate(levels)[0]).deviation for levels in {1, len(set(answered))}}
+            # Of the first measure that noise is added to: none of a plan with grouping sets is chosen.
+            found = {levels: calibrate(levels)[0] for levels in {1, len(set(answered))}}
+            scales = {levels: each.deviation for levels, each in found.items() if isinstance(each, Noise)}
             sizes = tuple(len(key.labels or ()) for key in keys)
             sets = choose_levels(sizes, answered, deviation=scales)
         plan = QueryPlan(
@@ -181,6 +186,16 @@ def prepare_query(
         return plan
 
     return plan_at
+
+
+def _count_together(outputs: tuple[Output, ...], aggregates: tuple[Aggregate, ...]) -> dict[Measure, int]:
+    """The most aggregates that one output is made of, for each measure that is in it."""
+    found: dict[Measure, int] = {}
+    for output in outputs:
+        used = set(find_aggregate_numbers(output.tree))
+        for measure in (each for number in used for each in aggregates[number].measures):
+            found[measure] = max(found.get(measure, 1), len(used))
+    return found
 
 
 def _bound_unit(declared: PrivacyUnit, relation: Relation, catalog: Catalog, cap: int | None) -> PrivacyUnit:

@@ -18,7 +18,15 @@ from sfumato.core.exact import round_up
 from sfumato.sql.laws import NoisePart
 from sfumato.sql.levels import MOST_GROUPS, Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources
-from sfumato.sql.plan import Noise, NoisyAggregates, QueryPlan, group_widths, half_width
+from sfumato.sql.plan import (
+    AnyNoise,
+    Noise,
+    NoisyAggregates,
+    PrivateChoice,
+    QueryPlan,
+    group_widths,
+    half_width,
+)
 from sfumato.sql.question import Question
 
 _MOST_COMBINED = 16
@@ -72,8 +80,7 @@ class Derived:
 
     def describe(self) -> str:
         """Say how wide the confidence intervals are, and from which entries they follow."""
-        noises = [noise for noise in self.plan.noises if noise.kind != "exponential"]
-        widths = sorted({f"+-{half_width(noise) / noise.measure.grid:.4g}" for noise in noises})
+        widths = sorted({f"+-{half_width(noise) / noise.measure.grid:.4g}" for noise in self.plan.added})
         within = f"within {', '.join(widths)} " if widths else ""
         return f"{within}from {_list_entries(self.entries)} of the ledger"
 
@@ -114,10 +121,13 @@ def _list_entries(entries: tuple[int, ...]) -> str:
     return f"entry {named}" if len(entries) == 1 else f"entries {named}"
 
 
-def _is_as_narrow(mine: Noise, fresh: Noise) -> bool:
-    if fresh.kind == "exponential":
-        # A quantile's scale is an epsilon, a mode's is in records.
-        return mine.scale >= fresh.scale if fresh.measure.labels is None else mine.scale <= fresh.scale
+def _is_as_narrow(mine: AnyNoise, fresh: AnyNoise) -> bool:
+    if isinstance(mine, PrivateChoice) or isinstance(fresh, PrivateChoice):
+        return (
+            isinstance(mine, PrivateChoice)
+            and isinstance(fresh, PrivateChoice)
+            and mine.distance <= fresh.distance
+        )
     return bool(np.max(group_widths(mine), initial=0.0) <= group_widths(fresh))
 
 
@@ -172,7 +182,7 @@ def _derive(
 class _Option:
     """One measure of one earlier answer, added up to the groups of a new plan."""
 
-    def __init__(self, noise: Noise, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
+    def __init__(self, noise: AnyNoise, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
         self.entry, self.noise, self.rule = earlier.entry, earlier.plan.noises[link.measure], earlier.rule
         self.same = link.same and not earlier.rule
         self._earlier, self._link = earlier, link
@@ -180,7 +190,8 @@ class _Option:
         self.max_groups = earlier.plan.max_groups if held and not link.same else None
         groups = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
         self.counts = groups * earlier.repeats
-        self.sources = link_sources(noise, link, earlier.plan)
+        found = link_sources(noise, link, earlier.plan)
+        self.sources = [(source, factor) for source, factor in found if isinstance(source, Noise)]
 
     def add_up(self, measure: int) -> NDArray[np.int64]:
         """Return the noisy values of a measure of the earlier answer, added up to the new groups."""
@@ -222,8 +233,8 @@ class _Option:
     @property
     def worst(self) -> float:
         """Return the largest variance; of a private choice, how far it is from the best."""
-        if self.noise.kind == "exponential":
-            return float(self.noise.scale) * (1 if self.noise.measure.labels is not None else -1)
+        if isinstance(self.noise, PrivateChoice):
+            return float(self.noise.distance)
         return float(self.variances.max(initial=0.0))
 
 
@@ -240,6 +251,7 @@ class _Coarser:
         """Return what was measured of the sums."""
         values = self._earlier.load().values[self._measure]
         noise = self._earlier.plan.noises[self._measure]
+        assert isinstance(noise, Noise)
         return Sums(target=self._link.target, values=values, noise=noise)
 
 
@@ -251,23 +263,23 @@ def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier])
         if not fits or each.plan.selection is not None:
             continue
         for measure, link in each.link(plan, question, finer=True).items():
-            added = each.plan.noises[measure].kind != "exponential" and link.counted is None
+            added = isinstance(each.plan.noises[measure], Noise) and link.counted is None
             if link.same and added:
                 found.setdefault(link.measure, []).append(_Coarser(each, measure, link))
     return found
 
 
 def _choose(
-    noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
-) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
+    noise: AnyNoise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
+) -> tuple[AnyNoise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
     """Return the noise and the values of one measure, and what they were taken from."""
     options = sorted(options, key=lambda option: (option.worst, option.entry))
-    if noise.kind == "exponential":
+    if isinstance(noise, PrivateChoice):
         if fresh is not None:
             return noise, fresh, []
-        best = [option for option in options if option.noise.kind == "exponential"][:1]
+        best = [option for option in options if isinstance(option.noise, PrivateChoice)][:1]
         return (replace(best[0].noise, measure=noise.measure), best[0].sums, best) if best else None
-    options = [option for option in options if option.noise.kind != "exponential"]
+    options = [option for option in options if isinstance(option.noise, Noise)]
     # A sum that is moved is rounded by itself, and is not combined.
     plain = [option for option in options if option.same and len(option.sources) == 1]
     same = plain[:_MOST_COMBINED]
@@ -315,7 +327,7 @@ def _list_sources(
 ) -> tuple[list[NDArray[np.int64]], list[tuple[Noise, NDArray[np.int64]]]]:
     """List the values of all groups by each option and `fresh`, whose noise is `noise`, and their draws."""
     sums = [option.sums for option in options]
-    sources = [(option.noise, option.counts) for option in options]
+    sources = [(each.noise, each.counts) for each in options if isinstance(each.noise, Noise)]
     if fresh is not None:
         sums.append(fresh)
         sources.append((noise, np.ones(fresh.size, np.int64)))
@@ -416,7 +428,7 @@ def _derive_open(
     if not whole:
         return None
     earlier, links = min(
-        whole, key=lambda pair: max(pair[0].plan.noises[link.measure].scale for link in pair[1].values())
+        whole, key=lambda pair: max(pair[0].plan.noises[link.measure].law[1] for link in pair[1].values())
     )
     order = [earlier.question.keys.index(text) for text in question.keys]
     noisy = earlier.load()
@@ -440,32 +452,31 @@ def expect_noise(
 ) -> QueryPlan | None:
     """Return the plan with the least noise of an answer that follows from what is `measured`, or None."""
     linked = [(each, link_measures(plan, question, each, asked)) for each, asked in measured]
-    noises = []
+    noises: list[AnyNoise] = []
     for number, noise in enumerate(plan.noises):
-        options = []
+        options: list[AnyNoise] = []
         for each, links in linked:
             if number not in links:
                 continue
             sources, target = link_sources(noise, links[number], each), links[number].target
             counts = np.bincount(target[target >= 0], minlength=plan.groups)
-            choice = noise.kind == "exponential"
-            options.append(
-                replace(sources[0][0], measure=noise.measure)
-                if choice
-                else _sum_noise(noise, sources, counts)
-            )
+            added = [(source, factor) for source, factor in sources if isinstance(source, Noise)]
+            if isinstance(noise, PrivateChoice):
+                options.append(replace(sources[0][0], measure=noise.measure))
+            else:
+                options.append(_sum_noise(noise, added, counts))
         if not options:
             return None
         noises.append(min(options, key=spread_of_noise))
     return replace(plan, noises=tuple(noises))
 
 
-def spread_of_noise(noise: Noise) -> float:
+def spread_of_noise(noise: AnyNoise) -> float:
     """Return the mean variance of noise over groups; of a choice, the inverse square of its epsilon."""
+    if isinstance(noise, PrivateChoice):
+        return float(noise.epsilon) ** -2
     if noise.parts:
         return float(np.mean(sum(part.variances for part in noise.parts)))
-    if noise.kind == "exponential":
-        return float(sum((cost.scale for cost in noise.costs), Fraction(0))) ** -2
     # Of the continuous law, which scales: that on the integers vanishes faster than epsilon grows.
     return noise.shape.variance * float(noise.scale) ** 2
 
@@ -480,8 +491,8 @@ def average_answers(
 ) -> tuple[QueryPlan, NoisyAggregates]:
     """Average several Gaussian answers by their precision; return a plan with the noise, and the mean."""
     noises, values = [], []
-    for place, noise in enumerate(parts[-1][0].noises):
-        precisions = [float(plan.noises[place].scale) ** -2 for plan, _ in parts]
+    for place, noise in enumerate(parts[-1][0].added):
+        precisions = [float(plan.added[place].scale) ** -2 for plan, _ in parts]
         total = sum(precisions)
         mean = sum(
             (weight / total) * noisy.values[place]
@@ -501,7 +512,7 @@ def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple
     noisy value and half the interval.
     """
     lack = least = 0.0
-    for noise, values in zip(plan.noises, noisy.values, strict=True):
+    for noise, values in zip(plan.added, noisy.values, strict=True):
         wide = half_width(noise, plan.miss) / float(share)
         sizes = np.maximum(np.abs(values), 1e-9)
         lack = max(lack, float(np.max(wide / sizes)))

@@ -159,7 +159,7 @@ def _fit_pairs(plan: RowPlan, noisy: tuple[NoisyAggregates, ...], sizes: list[in
 
     names = [str(place) for place in range(len(sizes))]
     domain = Domain(dict(zip(names, sizes, strict=True)))
-    (noise,) = plan.parts[0].noises
+    (noise,) = plan.parts[0].added
     sigma = noise.deviation
     pairs = [
         Measurement(columns=columns, values=each.values[0], sigma=sigma)

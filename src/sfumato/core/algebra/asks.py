@@ -61,7 +61,7 @@ class Divided:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Labelled:
     """Labels by exponential choices, the more frequent the likelier; each is taken out before the next."""
 
     rate: Fraction
@@ -87,7 +87,7 @@ class Ranked:
     ranks: tuple[Rank, ...]
 
 
-Drawn = Noised | Levelled | Divided | Picked | Ranked
+Drawn = Noised | Levelled | Divided | Labelled | Ranked
 """How one measure is answered."""
 
 
@@ -104,7 +104,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Aggregation:
     """A query, how each of its measures is answered, and which groups are kept if they are not public."""
 
     query: Query
@@ -124,7 +124,7 @@ class NoisyGroups:
     keys: tuple[tuple[Any, ...], ...] | None = None
 
 
-def list_costs(checked: Checked, asked: Asked) -> tuple[Cost, ...]:
+def list_costs(checked: Checked, asked: Aggregation) -> tuple[Cost, ...]:
     """Return every cost of answering a query so, in the order in which the answers are drawn.
 
     Privacy: sensitivities are those of `bound_measure`, and of ranks and counts that choices look at.
@@ -148,12 +148,11 @@ def list_costs(checked: Checked, asked: Asked) -> tuple[Cost, ...]:
 def cost_measure(measure: Measure, drawn: Drawn, unit: PrivacyUnit, groups: int) -> tuple[Cost, ...]:
     """Return every cost of answering a measure so, for rows of a unit that is in at most so many groups."""
     whom: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.name}
-    if isinstance(drawn, Picked | Ranked):
-        if measure.statistic != "quantile" or isinstance(drawn, Picked) != (measure.labels is not None):
+    if isinstance(drawn, Labelled | Ranked):
+        if measure.statistic != "quantile" or isinstance(drawn, Labelled) != (measure.labels is not None):
             raise refuse("a choice among what is no histogram of labels, or of steps")
-        # A rank moves by the larger part of the share, a count by 1, for every row that comes or goes.
-        moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
-        if isinstance(drawn, Picked):
+        moved = score_range(measure, unit)
+        if isinstance(drawn, Labelled):
             if not 0 < drawn.times <= len(measure.labels or ()):
                 raise refuse("more labels than there are")
             rates = [drawn.rate] * drawn.times
@@ -162,12 +161,24 @@ def cost_measure(measure: Measure, drawn: Drawn, unit: PrivacyUnit, groups: int)
             # Beyond this a score could leave 64 bits, and would move by more than is charged.
             if share.denominator > 2**30 or any(abs(each.shift) > 2**59 for each in drawn.ranks):
                 raise refuse("a rank that cannot be counted to; spend more epsilon, or ask for another share")
-            moved *= 2 * max(share.numerator, share.denominator - share.numerator)
             rates = [each.rate for each in drawn.ranks]
         return tuple(Cost(kind="exponential", scale=rate * moved, **whom) for rate in rates)
     times = _count_vectors(measure, drawn)
     sensitivity = bound_measure(measure, unit, groups, norm=SHAPES[drawn.kind].norm)
     return (Cost(kind=drawn.kind, scale=drawn.scale, sensitivity=sensitivity, **whom),) * times
+
+
+def score_range(measure: Measure, unit: PrivacyUnit) -> int:
+    """Return the epsilon of a choice at rate 1: twice the most that a score moves, for counts that most.
+
+    A rank moves by the larger part of the share, a count by 1, for every row that comes or goes; counts all
+    move to the same side.
+    """
+    moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
+    if measure.labels is not None:
+        return moved
+    share = measure.quantile or Fraction(0)
+    return moved * 2 * max(share.numerator, share.denominator - share.numerator)
 
 
 def _count_vectors(measure: Measure, drawn: Noised | Levelled | Divided) -> int:
@@ -202,7 +213,7 @@ def cost_selection(unit: PrivacyUnit, groups: int, kept: Kept) -> Cost:
 
 
 def list_vectors(
-    asked: Asked, measure: Measure, drawn: Noised | Levelled | Divided, true_values: Counts
+    asked: Aggregation, measure: Measure, drawn: Noised | Levelled | Divided, true_values: Counts
 ) -> list[Counts]:
     """Return the exact vectors that noise is added to for a measure, one for each of its costs."""
     match drawn:
