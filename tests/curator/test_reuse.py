@@ -420,7 +420,6 @@ def test_a_first_statement_loads_nothing_of_reuse_workloads_recipes_and_releases
         "sfumato.recipes",
         "sfumato.release",
         "sfumato.sql.reuse",
-        "sfumato.sql.workload",
     )
     assert [name for name in found if name.startswith(rest)] == []
     assert len(found) <= 100

@@ -11,7 +11,7 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.accounting import Cost, Ledger, admits
 from sfumato.core.facts.part import Window
-from sfumato.sql.workload import divide_epsilon
+from sfumato.curator.workload import divide_epsilon
 
 COLUMNS = {
     "clinic": {"values": ["N", "S", "H"]},

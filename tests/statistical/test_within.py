@@ -1,6 +1,6 @@
 """Intervals of `WITHIN n%` miss in 5 % of all answers at most, although noisy values decide when to stop."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -44,15 +44,14 @@ def test_intervals_miss_as_often_as_they_say_wherever_it_stops(text, share, coun
 
     known = {}
 
-    def plan(statement, catalog):
-        if statement.epsilon not in known:
-            known[statement.epsilon] = desk.plan(statement, catalog)
-        return known[statement.epsilon]
+    def plan_at(epsilon):
+        if epsilon not in known:
+            known[epsilon] = desk.plan(replace(statement, within=None, epsilon=epsilon), catalog)
+        return known[epsilon]
 
-    stand_in = SimpleNamespace(plan=plan, measure=measure)
     missed = 0
     for _ in range(runs):
-        answer = answer_within(stand_in, statement, statement.within, catalog, progress=print)
+        answer = answer_within(statement.within, statement.delta, plan_at, measure)
         low, high = (answer.table[f"n_{end}"][0].as_py() for end in ("low", "high"))
         missed += not low <= count <= high
     assert missed / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)

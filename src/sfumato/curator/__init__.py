@@ -151,7 +151,7 @@ class Curator:
         `epsilon`, `delta` and `through` are those of `release`.
         """
         from sfumato.curator.check import Check
-        from sfumato.curator.series import find_series
+        from sfumato.curator.conversation import find_series
 
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         self._check_plan(plan)
@@ -502,8 +502,7 @@ class Curator:
 
     def _answer_parts(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
         """The release of a plan in steps or of a series: each part found again, finished, or answered now."""
-        from sfumato.curator.conversation import Steps
-        from sfumato.curator.series import Series
+        from sfumato.curator.conversation import Series, Steps
         from sfumato.release.certificate import describe_entries, describe_entry
         from sfumato.release.files import pack_measurements
         from sfumato.release.release import build_release

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sfumato.sql.relation import Catalog
     from sfumato.sql.reuse import Derived, Earlier
     from sfumato.sql.settle import Description
-    from sfumato.sql.statement import Statement
+    from sfumato.sql.statement import Statement, Within
 
     # How many entries the ledger had, and which answers of them may help.
     _Known = tuple[int, list[Earlier]]
@@ -227,9 +227,7 @@ class Desk:
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
-            from sfumato.curator.within import answer_within
-
-            return answer_within(self, statement, statement.within, catalog, progress=progress)
+            return self._answer_within(statement, statement.within, catalog, progress=progress)
         plan = self.plan(statement, catalog)
         if statement.explain:
             free = self._derive(plan, self._know(plan, catalog))
@@ -246,6 +244,19 @@ class Desk:
         return self._pay(
             plan, catalog, combine=not statement.fresh, known=known, bind=bind, progress=progress
         )
+
+    def _answer_within(
+        self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer:
+        from sfumato.curator.within import answer_within, plan_first
+
+        def plan_at(epsilon: Fraction) -> QueryPlan:
+            return self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
+
+        if statement.explain:
+            plan, more = plan_first(goal, plan_at)
+            return self.explain((plan,), more=more)
+        return answer_within(goal, statement.delta, plan_at, partial(self.measure, progress=progress))
 
     def _give(
         self,

@@ -23,9 +23,10 @@ from sfumato.sql.plan import NoisyAggregates, QueryPlan, check_within, half_widt
 from sfumato.sql.reuse import average_answers, can_average, find_lack
 
 if TYPE_CHECKING:
-    from sfumato.curator.statements import Desk
-    from sfumato.sql.relation import Catalog
-    from sfumato.sql.statement import Statement, Within
+    from sfumato.sql.statement import Within
+
+    PlanAt = Callable[[Fraction], QueryPlan]
+    Measured = Callable[..., tuple[NoisyAggregates, Fraction, object]]
 
 FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
@@ -36,26 +37,31 @@ _LEAST_GROWTH = Fraction(26, 25)
 _MISSES = ((0.3, 0.033), (0.5, 0.027), (0.7, 0.012), (math.inf, 0.001))
 
 
-def answer_within(
-    desk: Desk, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
-) -> Answer:
-    """Answers with doubled epsilon until every value is within the wanted share of itself."""
-    epsilon, spent = FIRST_TRY, Fraction(0)
-    miss = next(share for most, share in _MISSES if goal.amount <= most)
+def plan_first(goal: Within, plan_at: PlanAt) -> tuple[QueryPlan, str]:
+    """The plan that the tries begin with, and what EXPLAIN adds to it."""
+    plan = replace(plan_at(FIRST_TRY), miss=_find_miss(goal))
+    check_within(plan)
+    averaged = can_average(plan)
+    how = "grows by what is surely lacking" if averaged else "doubles"
+    most = "2.5" if averaged else "5.11"
+    return plan, f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
+
+
+def answer_within(goal: Within, delta: Fraction, plan_at: PlanAt, measure: Measured) -> Answer:
+    """Answers with doubled epsilon until every value is within the wanted share of itself.
+
+    `plan_at` gives the plan at an epsilon; `measure` its noisy answer and what that cost, given what the
+    statement has cost so far.
+    """
+    epsilon, spent, miss = FIRST_TRY, Fraction(0), _find_miss(goal)
     last: tuple[QueryPlan, NoisyAggregates] | None = None
     while True:
-        plan = replace(desk.plan(replace(statement, within=None, epsilon=epsilon), catalog), miss=miss)
+        plan = replace(plan_at(epsilon), miss=miss)
         check_within(plan)
-        averaged = can_average(plan)
-        if statement.explain:
-            how = "grows by what is surely lacking" if averaged else "doubles"
-            most = "2.5" if averaged else "5.11"
-            more = f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
-            return desk.explain((plan,), more=more)
-        if averaged:
-            return _refine(desk, statement, goal, catalog, miss=miss, progress=progress)
+        if can_average(plan):
+            return _refine(goal, delta, plan_at, measure)
         try:
-            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = measure(plan, spent=spent)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if last is None:
                 raise
@@ -70,32 +76,28 @@ def answer_within(
         epsilon *= 2
 
 
-def _refine(
-    desk: Desk,
-    statement: Statement,
-    goal: Within,
-    catalog: Catalog,
-    *,
-    miss: float,
-    progress: Callable[[str], None],
-) -> Answer:
+def _find_miss(goal: Within) -> float:
+    return next(share for most, share in _MISSES if goal.amount <= most)
+
+
+def _refine(goal: Within, delta: Fraction, plan_at: PlanAt, measure: Measured) -> Answer:
     """Averages fresh Gaussian answers until every value is within the wanted share of itself.
 
     Privacy: an answer that is to be as good as one at mu, where one at mu' is there, costs a fresh one at
     sqrt(mu^2 - mu'^2), and nothing is lost by going in steps (docs/proofs/refinement.md).
     """
     level, spent, seen = FIRST_TRY, Fraction(0), Fraction(0)
-    charged = Fraction(0)
+    charged, miss = Fraction(0), _find_miss(goal)
     parts: list[tuple[QueryPlan, NoisyAggregates]] = []
     while True:
-        wanted = max_mu(level, statement.delta) ** 2 - float(seen)
-        step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(FIRST_TRY)
+        wanted = max_mu(level, delta) ** 2 - float(seen)
+        step = mu_to_epsilon(math.sqrt(wanted), delta) if wanted > 0 else float(FIRST_TRY)
         epsilon = round_up(min(step, float(level)), places=6)
-        plan = replace(desk.plan(replace(statement, within=None, epsilon=epsilon), catalog), miss=miss)
+        plan = replace(plan_at(epsilon), miss=miss)
         if not can_average(plan):
             raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
         try:
-            noisy, cost, _ = desk.measure(plan, spent=spent, progress=progress)
+            noisy, cost, _ = measure(plan, spent=spent)
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if not parts:
                 raise
@@ -105,7 +107,7 @@ def _refine(
         seen += price
         charged += price if cost else 0
         if charged:
-            spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
+            spent = round_up(mu_to_epsilon(math.sqrt(charged), delta), places=6)
         combined, values = average_answers(parts)
         lack, least = find_lack(combined, values, goal.amount)
         if lack <= 1 or level >= _LAST_TRY:
