@@ -2,6 +2,10 @@
 
 Part of the curator. The charge is durable before a conversation begins; after every batch the answers to it
 are made durable, and only then may anything that depends on them be shown or asked.
+
+A series has one charge for its whole horizon, and one answer for every period, never another. A period is
+named by what is asked and by its place, not by the version of its table: the table grows from one to the
+next, and what was answered of a period stays its answer. Proof: docs/proofs/running.md.
 """
 
 from __future__ import annotations

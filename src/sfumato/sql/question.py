@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from sfumato.core.algebra.rows import Shape
     from sfumato.sql.aggregates import Key
-    from sfumato.sql.cells import Axis
     from sfumato.sql.plan import QueryPlan
     from sfumato.sql.relation import Relation
 
@@ -74,7 +73,7 @@ class Question:
     asked: tuple[Asked, ...]
     choice: str
     aliases: dict[str, str]
-    axes: list[Axis] = field(default_factory=list, compare=False, repr=False)
+    axes: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def to_record(self) -> dict[str, Any]:
         """What the ledger keeps of a question, to find it again."""

@@ -2,6 +2,9 @@
 
 Post-processing: functions of plans and of noisy values that were paid for. docs/proofs/reuse.md has the
 argument.
+
+Least squares between levels are here, too: what is known of sums of groups improves the groups, and they add
+up to it.
 """
 
 from __future__ import annotations
