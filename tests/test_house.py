@@ -110,8 +110,8 @@ def test_only_audits_give_a_curator_other_noise():
 
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
-    "cycles between modules": 5,
-    "modules with a single importer": 72,
+    "cycles between modules": 2,
+    "modules with a single importer": 65,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
     "lines of source": 99_900,

@@ -11,7 +11,7 @@ from helpers.projects import write_project
 from sfumato.core.algebra.measures import Measure
 from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
-from sfumato.sql import levels, reuse
+from sfumato.sql import reuse
 from sfumato.sql.plan import Noise, group_widths
 
 REGIONS = ["a", "b", "c", "d", "e"]
@@ -127,13 +127,13 @@ def test_noise_that_is_said_too_small_is_noticed(tmp_path, monkeypatch):
 
 
 def test_noise_of_other_groups_that_is_forgotten_is_noticed(monkeypatch):
-    add = levels._add_parts
+    add = reuse._add_parts
 
     def forget(parts, noise, weights, draws):
         square = weights.shape[0] == weights.shape[1]
         return add(parts, noise, np.diag(np.diag(weights)) if square else 0 * weights, draws)
 
-    monkeypatch.setattr(levels, "_add_parts", forget)
+    monkeypatch.setattr(reuse, "_add_parts", forget)
     with pytest.raises(AssertionError):
         test_fitted_noise_has_the_variance_and_the_law_that_is_stated()
 
@@ -153,19 +153,19 @@ def test_fitted_noise_has_the_variance_and_the_law_that_is_stated():
     """By many draws of a small case: unequal groups, two overlapping sums, two kinds of noise."""
     random, draws, size = np.random.default_rng(11), 2000, 4
     counts, own = np.array([1, 2, 1, 1]), make_noise("laplace", 4)
-    source = levels.Source(noise=own, draws=counts, weights=np.ones(size))
+    source = reuse.Source(noise=own, draws=counts, weights=np.ones(size))
     two, whole = np.array([0, 0, 1, -1]), np.zeros(size, int)
     misses, errors = np.zeros(size), np.zeros(size)
     for _ in range(draws):
         sums = [
-            levels.Sums(target=two, values=draw_laplace(random, 2, [1, 1]), noise=make_noise("laplace", 2)),
-            levels.Sums(
+            reuse.Sums(target=two, values=draw_laplace(random, 2, [1, 1]), noise=make_noise("laplace", 2)),
+            reuse.Sums(
                 target=whole,
                 values=np.rint(random.normal(0, 1, 1)).astype(int),
                 noise=make_noise("gaussian", 1),
             ),
         ]
-        noise, values = levels.fit_levels(own, draw_laplace(random, 4, counts), [source], sums)
+        noise, values = reuse.fit_levels(own, draw_laplace(random, 4, counts), [source], sums)
         misses += np.abs(values) > group_widths(noise)
         errors += values.astype(float) ** 2
     variances = sum(part.variances for part in noise.parts)

@@ -364,13 +364,12 @@ def _draw_measure(
         Labelled,
         Ranked,
         find_step,
-        label_counts,
         list_vectors,
         score_steps,
     )
 
     if isinstance(drawn, Labelled):
-        return _pick_labels(label_counts(true_values, measure), drawn, noise)
+        return _pick_labels(true_values[:, : len(measure.labels or ())], drawn, noise)
     if isinstance(drawn, Ranked):
         steps: list[NDArray[np.int64]] = []
         for rank in drawn.ranks:

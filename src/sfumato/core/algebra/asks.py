@@ -218,7 +218,7 @@ def list_vectors(
     """Return the exact vectors that noise is added to for a measure, one for each of its costs."""
     match drawn:
         case Noised():
-            return [true_values if measure.labels is None else label_counts(true_values, measure)]
+            return [true_values if measure.labels is None else true_values[:, : len(measure.labels)]]
         case Levelled(levels=levels):
             return sum_levels(true_values, [group.size or 1 for group in asked.query.groups], levels)
         case Divided(widths=widths):
@@ -238,11 +238,6 @@ def count_intervals(true_histogram: Counts, widths: tuple[int, ...]) -> list[Cou
     cells = true_histogram[:, :CELLS].copy()
     cells[:, -1] += true_histogram[:, CELLS:].sum(axis=1)
     return [np.add.reduceat(cells, np.arange(0, CELLS, width), axis=1) for width in widths]
-
-
-def label_counts(true_histogram: Counts, measure: Measure) -> Counts:
-    """Return the exact counts of every label, for every group: what the labels are scored by."""
-    return true_histogram[:, : len(measure.labels or ())]
 
 
 def take_out(values: Counts, places: Counts) -> Counts:
