@@ -169,6 +169,69 @@ Record potential_of_gaussians (gaussian : R -> R -> R -> R) : Prop := {
   gaussian_falls : forall u a b b', 0 <= u -> 0 <= a -> 0 <= b <= b' -> gaussian u a b' <= gaussian u a b;
   gaussian_scales : forall u a b t, 0 <= u -> 0 <= t -> 0 <= a -> 0 <= b -> gaussian u (t * a) (t * b) = t * gaussian u a b }.
 
+(* The four facts hold of every law on the line against its shift by sqrt u, so of the normal law: by the lemma of Neyman and
+   Pearson the integral is the largest difference a F(t) - b F(t - sqrt u), F being the cumulative distribution. *)
+Section Shifts.
+Variable F : R -> R.
+Hypothesis F_range : forall t, 0 <= F t <= 1.
+Hypothesis F_low : forall e, 0 < e -> exists t, F t <= e.
+Hypothesis F_high : forall e, 0 < e -> exists t, 1 - e <= F t.
+
+Definition difference (u a b t : R) := a * F t - b * F (t - sqrt u).
+
+Lemma difference_bounded : forall u a b, bound (fun x => exists t, x = difference u a b t).
+Proof.
+  intros u a b. exists (Rabs a + Rabs b). intros x (t & ->). unfold difference.
+  pose proof (F_range t). pose proof (F_range (t - sqrt u)). pose proof (Rle_abs a). pose proof (Rle_abs (- b)) as Hb.
+  rewrite Rabs_Ropp in Hb. pose proof (Rabs_pos a). pose proof (Rabs_pos b). nra.
+Qed.
+
+Definition largest_difference (u a b : R) : R :=
+  proj1_sig (completeness _ (difference_bounded u a b) (ex_intro _ (difference u a b 0) (ex_intro _ 0 eq_refl))).
+
+Lemma largest_above : forall u a b t, difference u a b t <= largest_difference u a b.
+Proof. intros. unfold largest_difference. destruct completeness as [x [U L]]. simpl. apply U. exists t. auto. Qed.
+
+Lemma largest_least : forall u a b x, (forall t, difference u a b t <= x) -> largest_difference u a b <= x.
+Proof. intros u a b x H. unfold largest_difference. destruct completeness as [y [U L]]. simpl. apply L. intros z (t & ->). auto. Qed.
+
+Lemma near : forall x y, (forall e, 0 < e -> x - e <= y) -> x <= y.
+Proof. intros x y H. destruct (Rle_lt_dec x y) as [|L]; auto. pose proof (H ((x - y) / 2) ltac:(lra)). lra. Qed.
+
+Theorem shifts_have_a_potential : potential_of_gaussians largest_difference.
+Proof.
+  constructor.
+  - intros u a b _ Ha Hb. apply near. intros e He.
+    destruct (F_low (e / (b + 1))) as [t Ht]; [apply Rmult_lt_0_compat; [auto | apply Rinv_0_lt_compat; lra]|].
+    pose proof (largest_above u a b (t + sqrt u)) as H. unfold difference in H. replace (t + sqrt u - sqrt u) with t in H by ring.
+    assert (b * F t <= e) as H1.
+    { apply Rle_trans with (b * (e / (b + 1))); [apply Rmult_le_compat_l; auto|].
+      replace (b * (e / (b + 1))) with (e * (b / (b + 1))) by (field; lra).
+      assert (b / (b + 1) <= 1); [|nra]. apply Rmult_le_reg_r with (b + 1); [lra|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. lra. }
+    pose proof (F_range (t + sqrt u)). assert (0 <= a * F (t + sqrt u)) by (apply Rmult_le_pos; lra). lra.
+  - intros u a b _ Ha Hb. apply near. intros e He.
+    destruct (F_high (e / (a + 1))) as [t Ht]; [apply Rmult_lt_0_compat; [auto | apply Rinv_0_lt_compat; lra]|].
+    pose proof (largest_above u a b t) as H. unfold difference in H.
+    assert (a * (e / (a + 1)) <= e) as H1.
+    { replace (a * (e / (a + 1))) with (e * (a / (a + 1))) by (field; lra).
+      assert (a / (a + 1) <= 1); [|nra]. apply Rmult_le_reg_r with (a + 1); [lra|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. lra. }
+    pose proof (F_range (t - sqrt u)).
+    assert (a * (1 - e / (a + 1)) <= a * F t) by (apply Rmult_le_compat_l; auto).
+    assert (b * F (t - sqrt u) <= b * 1) by (apply Rmult_le_compat_l; lra). lra.
+  - intros u a b b' _ Ha [Hb Hbb]. apply largest_least. intros t.
+    apply Rle_trans with (difference u a b t); [|apply largest_above]. unfold difference. pose proof (F_range (t - sqrt u)). nra.
+  - intros u a b c _ Hc Ha Hb. destruct Hc as [Hc|<-].
+    + apply Rle_antisym.
+      * apply largest_least. intros t. pose proof (largest_above u a b t). unfold difference in *. nra.
+      * apply Rmult_le_reg_l with (/ c); [apply Rinv_0_lt_compat; auto|]. rewrite <- Rmult_assoc, Rinv_l, Rmult_1_l by lra.
+        apply largest_least. intros t. apply Rmult_le_reg_l with c; auto. rewrite <- Rmult_assoc, Rinv_r, Rmult_1_l by lra.
+        pose proof (largest_above u (c * a) (c * b) t). unfold difference in *. lra.
+    + rewrite !Rmult_0_l. apply Rle_antisym.
+      * apply largest_least. intros t. unfold difference. lra.
+      * pose proof (largest_above u 0 0 0) as H. unfold difference in H. lra.
+Qed.
+End Shifts.
+
 Section Gaussian.
 Variable gaussian : R -> R -> R -> R.
 Hypothesis G : potential_of_gaussians gaussian.

@@ -1,6 +1,7 @@
 (* Reads one question per line and answers it by the extracted definitions; whole numbers are in binary. *)
 open Model
 
+let rec int_of_nat n = match n with O -> 0 | S n -> 1 + int_of_nat n
 let rec nat_of_int n = if n <= 0 then O else S (nat_of_int (n - 1))
 
 let z_of_string s =
@@ -52,7 +53,6 @@ let processes = List.map z_of_int [1; 2; 3; 4; 5]
 let sum = List.fold_left Z.add Z0
 let within limit costs = Z.leb (sum costs) limit
 let share_of who = Option.map within (List.assoc_opt (string_of_z who) !persons)
-let rec int_of_nat n = match n with O -> 0 | S n -> 1 + int_of_nat n
 
 let act op = door := step (within !most) share_of !locking processes !door op; "ok"
 
@@ -108,6 +108,13 @@ let answer line = match String.split_on_char ',' line with
       let n = z_of_string n and d = z_of_string d in
       (match keep (floor n d) n d (z_of_string bits) (z_of_string v) with
        | Some true -> "kept" | Some false -> "lost" | None -> "open")
+  | ["coin"; n; d; given] ->
+      (match run (coin word_bits fuel (z_of_string n) (z_of_string d)) (numbers given) with
+       | Some (true, _) -> "heads" | Some (false, _) -> "tails" | None -> "more")
+  | ["choose"; bits; v; lows; highs] ->
+      let bounds = List.combine (numbers lows) (numbers highs) in
+      (match choose_index (fun _ -> bounds) (z_of_string bits) (z_of_string v) with
+       | Some i -> string_of_int (int_of_nat i) | None -> "more")
   | ["reserves"; given] -> reserves := numbers given; "ok"
   | ["cost"; name; pure; fails; prices; uses; renyi] ->
       Hashtbl.replace costs name { pure = option fraction pure; fails = fraction fails; prices = option numbers prices;

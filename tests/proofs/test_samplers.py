@@ -10,7 +10,7 @@ import pytest
 from helpers.oracle import read_numbers
 from sfumato.core.law import make_law
 from sfumato.core.noise import samplers, thresholds
-from sfumato.core.noise.choice import _flip
+from sfumato.core.noise.choice import _choose, _flip, _resolve, _sample
 from sfumato.core.noise.samplers import draw_narrow, draw_wide
 from sfumato.core.noise.thresholds import build_thresholds, exp_bounds, loss_floor
 
@@ -192,3 +192,37 @@ def test_a_coin_follows_the_enclosure_as_in_the_lemma_flip_law(oracle):
                 except EOFError:
                     found = None
                 assert found == (True if word < low else False if word >= high else None), "Samplers.flip_law"
+
+
+def test_a_choice_is_that_of_the_theorem_choice_law(oracle):
+    draw = random.Random(7)
+    for _ in range(60):
+        losses = [0, *(draw.randint(0, 60) for _ in range(draw.randint(1, 6)))]
+        draw.shuffle(losses)
+        rate, bits = Fraction(draw.randint(1, 40), 20), draw.choice([2, 5, 64])
+        precision = bits + 64 + len(losses).bit_length()
+        enclosed = [exp_bounds(rate * loss, precision) for loss in losses]
+        lows, highs = zip(*enclosed, strict=True)
+        for value in {0, (1 << bits) - 1, *(draw.getrandbits(bits) for _ in range(6))}:
+            answer = oracle.ask("choose", bits, value, lows, highs)
+            try:
+                found = str(_resolve(losses, rate, value, bits, Words([]), {}))
+            except EOFError:
+                found = "more"
+            assert found == answer, ("Choices.choice_law", losses, rate, bits, value)
+            if bits == 64 and answer != "more":
+                scores = np.array([[-loss for loss in losses]], np.int64)
+                assert str(_choose(scores, rate, Words([value]))[0]) == answer, "Choices.choice_law"
+
+
+def test_a_sample_is_that_of_the_theorem_coin_law(oracle):
+    draw = random.Random(8)
+    for _ in range(300):
+        rate = Fraction(draw.randint(1, 99), draw.choice([100, 128, 977]))
+        whole, rest = divmod(rate.numerator << 64, rate.denominator)
+        second = (rest << 64) // rate.denominator
+        first = draw.choice([whole - 1, whole, whole, whole + 1, draw.getrandbits(64)])
+        words = [first, draw.choice([max(second - 1, 0), second + 1])]
+        answer = oracle.ask("coin", rate.numerator, rate.denominator, words)
+        found = "heads" if _sample(1, rate, Words(words))[0] else "tails"
+        assert found == answer, ("Choices.coin_law", rate, words)
