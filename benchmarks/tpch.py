@@ -5,7 +5,7 @@
 The customer is protected; orders refer to customers and lineitems to orders; all else is public. Queries
 are those of the specification with its validation values, the outermost SELECT made a DP-SELECT and
 nothing else changed. Q2, Q11 and Q16 read public tables alone; Q3, Q10 and Q18 group by single orders
-and customers, which no private answer can. Data is made by tpchgen-cli in an environment of its own. Per
+and customers, which no private answer can. Of Q15, Q17, Q20 and Q22 a query inside is answered first. Data is made by tpchgen-cli in an environment of its own. Per
 query: accepted or why not; median error of its numbers in percent of the exact answer over all groups
 that both have; the share of intervals that hold the exact answer; CPU seconds of the first statement of
 a process and of later ones as ratios to plain DuckDB in the same process.

@@ -260,7 +260,7 @@ def test_public_tables_answer_exactly(curator):
     answer = curator.sql("SELECT MODE(side) AS m FROM zones")
     assert answer.public
     assert answer.table.to_pydict() == {"m": ["west"]}
-    with pytest.raises(UnsupportedQuery, match="private tables"):
+    with pytest.raises(UnsupportedQuery, match="top does not exist"):
         curator.sql("SELECT TOP(side, 1) FROM zones")
 
 

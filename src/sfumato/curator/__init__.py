@@ -67,6 +67,7 @@ class Curator:
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
         self._opened: Ledger | None = None
         self._stored: StoredQuestions | None = None
+        self._views: dict[str | None, dict[str, str]] = {}
 
     def __repr__(self) -> str:
         return f"Curator({', '.join(self._project.tables)}; {self.budget().describe_left()})"
@@ -415,6 +416,7 @@ class Curator:
             pace=pace,
             most_values=most_values,
             stored=self._stored,
+            views=self._views.setdefault(asked_by, {}),
         )
 
     def _release(

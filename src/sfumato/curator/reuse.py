@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.curator.released import Released
     from sfumato.sql.plan import NoisyAggregates, QueryPlan
+    from sfumato.sql.probes import PublicFacts
     from sfumato.sql.reuse import Derived, Earlier
     from sfumato.sql.statement import Statement
 
@@ -97,10 +98,12 @@ class _Alike:
 class StoredQuestions:
     """The answered questions of a ledger, read once and then as they come.
 
-    Kept by a curator. `plans` are remembered by their digest: it names all that they depend on.
+    Kept by a curator. `plans` are remembered by their digest: it names all that they depend on. What `public`
+    tables hold is remembered until their files change.
     """
 
     def __init__(self) -> None:
+        self.public: dict[tuple[object, ...], PublicFacts] = {}
         self._lock = threading.Lock()
         self._seen: tuple[Entry, ...] = ()
         self._open: dict[int, ChargeEntry] = {}

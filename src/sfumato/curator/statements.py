@@ -19,11 +19,12 @@ from sfumato.core.algebra.asks import list_costs
 from sfumato.core.algebra.measures import CAPS
 from sfumato.core.cost.parallel import Allowance
 from sfumato.core.door import Bill, Charged, answer_under_charge
-from sfumato.core.errors import BudgetExceeded, RecipeError, refuse
+from sfumato.core.errors import RecipeError, UnsupportedQuery, refuse
 from sfumato.core.exact import digest
-from sfumato.core.facts.project import refuse_private_file
+from sfumato.core.facts.project import list_files, refuse_private_file
 from sfumato.core.facts.table import table_spec
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
+from sfumato.curator.steps import answer_steps, check_affordable, describe_steps, has_steps
 from sfumato.sql.asks import ask_plan, list_asks, read_bounds
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
@@ -32,11 +33,19 @@ from sfumato.sql.nested import flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
 from sfumato.sql.planner import plan_public, prepare_query
-from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
+from sfumato.sql.probes import (
+    is_probe,
+    list_constants,
+    list_labels,
+    name_columns_of,
+    probe_rows,
+    summarize_public,
+)
 from sfumato.sql.question import Question, digest_question, reorder_plan
 from sfumato.sql.relation import Source
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import price_statement, read_statement
+from sfumato.sql.views import add_views, change_views
 
 # What earlier answers and releases tell, EXPLAIN, WITHIN and descriptions are imported where they are needed:
 # most statements need none of them, and a process begins with a third less to load.
@@ -70,7 +79,7 @@ class Desk:
     audits. `asked_by` is who asks, `at_most` the most epsilon that a statement may cost; `pace` is that of
     the door. An answer of public groups that would have more than `most_values` numbers is refused; with
     `intervals` it has columns for their ends. `stored` is what is known of the ledger's answers from earlier
-    statements.
+    statements, `views` are those of who asks.
     """
 
     project: Project
@@ -85,6 +94,7 @@ class Desk:
     most_values: int | None = None
     intervals: bool = True
     stored: StoredQuestions = field(default_factory=StoredQuestions)
+    views: dict[str, str] = field(default_factory=dict)
 
     def answer(
         self,
@@ -104,6 +114,9 @@ class Desk:
             from sfumato.curator.explain import explain_facts
 
             return explain_facts() if listing.explain else Answer(table=self._list(listing), public=True)
+        told = self._change_views(text)
+        if told is not None:
+            return Answer(table=told, public=True)
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
         return self.answer_prepared(self.prepare(statement, epsilon=epsilon), progress=progress)
@@ -111,7 +124,7 @@ class Desk:
     def answer_prepared(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         """The answer to a statement that was made plain."""
         with ExitStack() as held:
-            for table in self._named(statement):
+            for table in self.named(statement):
                 # The whole statement is about the same records.
                 held.enter_context(self.engine.snapshot(table))
             return self._answer_held(statement, progress=progress)
@@ -130,11 +143,13 @@ class Desk:
         if listing is not None:
             table = explain_facts().table if listing.explain else self._list(listing)
             return Description(columns=tuple((field.name, field.type) for field in table.schema))
+        if replace(self, views=dict(self.views))._change_views(text) is not None:
+            return Description(columns=(("view", pa.string()),))
         statement = read_statement(text)
         stand_in(statement.query, stands_for(types))
         count = count_stands(statement.query)
         statement = self.prepare(statement, epsilon=epsilon)
-        schema = self._schema(statement, self.catalog(statement))
+        schema = self.schema(statement, self.catalog(statement))
         stages = [tree for each in statement.around for tree in each.trees]
         stands = find_stands([statement.query, *stages])
         found = [
@@ -145,6 +160,11 @@ class Desk:
             columns=tuple((field.name, field.type) for field in schema),
             parameters=kinds_of_parameters(found, types),
         )
+
+    def _change_views(self, text: str) -> pa.Table | None:
+        """Makes or drops a view of the session, if `text` says so."""
+        told = change_views(text, self.views, taken=[*self.tables, *self.project.views])
+        return None if told is None else pa.table({"view": [told]})
 
     def _list(self, asked: Listing) -> pa.Table:
         """The answer to a question about the tables themselves."""
@@ -158,37 +178,47 @@ class Desk:
     @refuse_deep
     def prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
         """The statement made plain: its price known, constants computed, outer queries merged."""
-        if self._named(statement):
+        add_views(statement.query, {**self.project.views, **self.views})
+        if self.named(statement):
             statement = price_statement(statement, epsilon=epsilon)
-        normalize(statement.query, numbers=bool(self._named(statement)))
+        normalize(statement.query, numbers=bool(self.named(statement)))
         if statement.mode == "public" and not is_probe(statement.query):
             return statement
-        units = {
-            table.name.lower(): table.unit.column.lower()
-            for table in self._named(statement)
-            if table.unit.column is not None
-        }
-        flat = flatten(statement, units)
+        units = self.units(statement)
+        try:
+            flat = flatten(statement, units)
+        except UnsupportedQuery:
+            if not has_steps(self, statement):
+                raise
+            return replace(statement, stepwise=True)
         if flat.query is not statement.query:
             refuse_large(flat.query)  # names stand for what they are now
-        return flat
+        return replace(flat, stepwise=has_steps(self, flat))
 
-    def _named(self, statement: Statement) -> list[Table]:
+    def units(self, statement: Statement) -> dict[str, str]:
+        """The unit columns of the private tables that a statement names, all names in lower case."""
+        return {
+            table.name.lower(): table.unit.column.lower()
+            for table in self.named(statement)
+            if table.unit.column is not None
+        }
+
+    def named(self, statement: Statement) -> list[Table]:
         """The private tables that a statement names."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         return [table for name, table in self.project.tables.items() if name.lower() in named]
 
-    def _schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
+    def schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
         """The schema of the answer, from the plan alone."""
-        free = self._answer_free(statement, catalog)
+        if statement.stepwise and not statement.explain:
+            return describe_steps(self, statement)
+        free = self.answer_free(statement, catalog)
         if statement.explain and (statement.mode == "private" or free is not None):
             return pa.schema([("plan", pa.string())])
         if free is not None:
             return free.schema
         if statement.mode == "public":
-            tree, names = plan_public(statement.query, catalog)
-            tables = {name: self.project.public[name] for name in names}
-            return name_columns_of(self.engine.select(tree, tables, rows=False), statement).schema
+            return self.answer_public(statement, rows=False).schema
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
@@ -197,9 +227,9 @@ class Desk:
             statement = replace(statement, within=None, epsilon=FIRST_TRY)
         return rehearse_query(self.plan(statement, catalog))
 
-    def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
+    def answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
         """The answer to a question that public facts answer, None for any other."""
-        if not self._named(statement):
+        if not self.named(statement):
             return None
         if any(is_probe(query) for query in (statement.query, *(each.rows for each in statement.around))):
             priced = replace(statement, mode="private", epsilon=statement.epsilon or Fraction(1))
@@ -212,8 +242,10 @@ class Desk:
         return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
+        if statement.stepwise:
+            return answer_steps(self, statement, progress=progress)
         catalog = self.catalog(statement)
-        free = self._answer_free(statement, catalog)
+        free = self.answer_free(statement, catalog)
         if free is not None and statement.explain:
             from sfumato.curator.explain import explain_facts
 
@@ -221,9 +253,7 @@ class Desk:
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":
-            tree, names = plan_public(statement.query, catalog)
-            table = self.engine.select(tree, {name: self.project.public[name] for name in names})
-            return Answer(table=name_columns_of(table, statement), public=True)
+            return Answer(table=self.answer_public(statement), public=True)
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
@@ -236,7 +266,7 @@ class Desk:
         if statement.free:
             return self._give(plan, statement, catalog, bind=bind, progress=progress)
         known = None
-        if not statement.fresh and not self._is_stored(plan):
+        if not statement.fresh and not self.is_stored(plan):
             known = self._know(plan, catalog)
             derived = self._derive(plan, known)
             if derived is not None and self._suffices(derived, plan, statement):
@@ -258,6 +288,12 @@ class Desk:
             return self.explain((plan,), more=more)
         return answer_within(goal, statement.delta, plan_at, partial(self.measure, progress=progress))
 
+    def answer_public(self, statement: Statement, *, rows: bool = True) -> pa.Table:
+        """The exact answer to a statement about public tables; without `rows`, its columns alone."""
+        tree, names = plan_public(statement.query, self.catalog(statement))
+        tables = {name: self.project.public[name] for name in names}
+        return name_columns_of(self.engine.select(tree, tables, rows=rows), statement)
+
     def _give(
         self,
         plan: QueryPlan,
@@ -271,7 +307,7 @@ class Desk:
         derived = self._derive(plan, self._know(plan, catalog))
         if derived is not None:
             return finish_derived(derived)
-        if self._is_stored(plan):
+        if self.is_stored(plan):
             unpaid = replace(self, at_most=Fraction(0))
             return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
         expected = self._ask_releases(plan, statement, progress=progress)
@@ -456,25 +492,8 @@ class Desk:
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
         if statement.explain:
             return self.explain(plan.parts)
-        fresh = [part for part in plan.parts if not self._is_stored(part)]
-        costs = tuple(cost for part in fresh for cost in part.costs)  # each part is a charge of its own
-        reports: list[BudgetReport | None] = [self.report()]
-        if fresh and self.asked_by is not None:
-            reports.append(self.open_ledger().report_share(self.asked_by))
-        for report in reports:
-            if fresh and report is not None and not report.admits(costs):
-                left = report.left
-                raise BudgetExceeded(
-                    f"the rows need epsilon {statement.epsilon}, and {left} is left; nothing was spent",
-                    left=left,
-                )
-        most = self.at_most
-        if most is not None and statement.epsilon > most and fresh:
-            raise BudgetExceeded(
-                f"the rows need epsilon {statement.epsilon}, and at most {most} was to be spent; "
-                "nothing was spent",
-                left=most,
-            )
+        fresh = [part for part in plan.parts if not self.is_stored(part)]
+        check_affordable(self, fresh, "the rows")
         answers = [self.measure(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost, _ in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _, _ in answers))
@@ -520,7 +539,7 @@ class Desk:
             asked_by=self.asked_by,
             at_most=None if self.at_most is None else self.at_most - spent,
         )
-        prepare = partial(self._bind, plan)
+        prepare = partial(self.bind, plan)
         noisy, charged = answer_under_charge(
             bill,
             ledger=self.open_ledger(bill, prepare),
@@ -545,17 +564,17 @@ class Desk:
         from sfumato.curator.explain import explain_plans
 
         for plan in plans:
-            self._bind(plan)
+            self.bind(plan)
         return explain_plans(
             plans,
             report=self.report(),
             open_ledger=self.open_ledger,
-            stored=all(map(self._is_stored, plans)),
+            stored=all(map(self.is_stored, plans)),
             more=more,
             free=free,
         )
 
-    def _bind(self, plan: QueryPlan) -> None:
+    def bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
         derived = list_costs(self.engine.bind(plan.query, self.tables), ask_plan(plan))
         if not all(map(Allowance(plan.costs).pay, derived)):
@@ -563,7 +582,8 @@ class Desk:
         if plan.choices:
             self.engine.bind(plan.choice_plan.query, self.tables)
 
-    def _is_stored(self, plan: QueryPlan) -> bool:
+    def is_stored(self, plan: QueryPlan) -> bool:
+        """Whether a plan was answered before, of the same records."""
         if not self.report().entries:
             return False
         ledger = self.open_ledger()
@@ -618,7 +638,13 @@ class Desk:
             return Source(name=name, stored=self.engine.describe(table), table=table, types=types)
         public = self.project.public[name]
         refuse_private_file(public, self.project)
-        return Source(name=name, stored=self.engine.describe(public), labels=self.engine.list_labels(public))
+        stored = self.engine.describe(public)
+        known = self.stored.public
+        files = tuple(each.stat() for each in list_files(public.source, self.project.folder))
+        key = public.source, tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in files)
+        labels, bounds = known.get(key) or summarize_public(public, stored, self.engine.select)
+        known[key] = labels, bounds
+        return Source(name=name, stored=stored, labels=labels, bounds=bounds)
 
     @property
     def tables(self) -> dict[str, Table | PublicTable]:

@@ -154,7 +154,7 @@ class ProjectEngine:
         # These look at each table's place themselves, or read records here wherever they are stored.
         self.snapshot, self.version = here.snapshot, here.version
         self.packed, self.describe = here.packed, here.describe
-        self.column_types, self.list_labels, self.select = here.column_types, here.list_labels, here.select
+        self.column_types, self.select = here.column_types, here.select
         self.read_records = here.read_records
         self.check_arrivals, self.sum_arrivals = here.check_arrivals, here.sum_arrivals
 

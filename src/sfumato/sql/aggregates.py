@@ -25,7 +25,15 @@ from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, grid_between, is_marked, unmark
-from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, qualify, qualify_condition
+from sfumato.sql.relation import (
+    Relation,
+    bounds_of,
+    count_values,
+    is_whole,
+    labels_of,
+    qualify,
+    qualify_condition,
+)
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of, require_number
 
@@ -160,21 +168,20 @@ def read_keys(
         node = spell_position(item, query, where="GROUP BY")
         if isinstance(node, exp.Column) and not node.table:
             node = aliases.get(node.name.lower(), node)
-        keys.append(read_key(node, relation))
+        if not isinstance(node, exp.Literal) or has_sets(group):
+            keys.append(read_key(node, relation))
     texts = [key.node.sql() for key in keys]
     if has_sets(group):
         known = list(dict.fromkeys(texts))
         numbers = {id(leaf): known.index(text) for leaf, text in zip(leaves, texts, strict=True)}
         return tuple(keys[texts.index(text)] for text in known), read_sets(group, numbers)
-    if len(set(texts)) != len(texts):
-        raise refuse("GROUP BY names a column twice")
-    return tuple(keys), None
+    return tuple(dict(zip(texts, keys, strict=True)).values()), None
 
 
 def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> Key:
     """The key that groups by `node`; `where` is what a refusal calls the place."""
     tree = qualify(node, relation, where=where)
-    labels = finite_labels(tree)
+    labels = labels_of(tree, relation)
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
@@ -182,12 +189,20 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
                 "GROUP BY the unit would single out individuals; COUNT(DISTINCT unit) counts them, and what "
                 "is computed of each stands in an inner query: AVG(n) FROM (SELECT unit, COUNT(*) AS n ...)"
             )
+        if field.refers_to is not None and where == "GROUP BY":
+            parent = field.refers_to[0]
+            raise refuse(
+                f"GROUP BY {field.name}: a row of {parent} belongs to one individual, so that groups would "
+                f"single people out; GROUP BY columns of {parent} with public values, or ask what is usual: "
+                f"AVG(n) FROM (SELECT unit, {field.name}, SUM(...) AS n ... GROUP BY unit, {field.name})"
+            )
         if field.column is not None:
             code = exp.column(code_name(field.name), table=alias, quoted=True)
             return Key(node=tree, tree=code, labels=field.column.labels)
         if field.is_drafted:
             raise refuse(f"{where} {field.name}: its domain was drafted from the data; see accept_drafted")
-        labels = field.labels if field.labels is not None or field.kind != "boolean" else (False, True)
+        labels = field.labels if field.labels is not None else labels
+        labels = (False, True) if labels is None and field.kind == "boolean" else labels
     elif relation.uses_unit(tree):
         raise refuse("GROUP BY computes with the unit, which would single out individuals")
     if labels is None:
@@ -330,8 +345,12 @@ def _read_date(
 def _code_of(tree: exp.Expr, labels: Sequence[Label | bool]) -> exp.Expr:
     """A CASE that gives the position of the label that `tree` takes, NULL if it takes none."""
     bare = tree.unnest()
-    if isinstance(bare, exp.Case) and len(labels) > _MANY_LABELS:
+    if isinstance(bare, exp.Case) and len(labels) > _MANY_LABELS and finite_labels(bare) is not None:
         return _code_results(bare, labels)
+    if isinstance(bare, exp.Column) and isinstance(labels[0], int) and len(labels) > _MANY_LABELS:
+        first = labels[0]
+        if labels[-1] == first + len(labels) - 1 and list(labels) == list(range(first, first + len(labels))):
+            return exp.Sub(this=bare.copy(), expression=exp.convert(first))
     case = exp.Case()
     for index, label in enumerate(labels):
         literal = exp.convert(label)

@@ -279,14 +279,19 @@ def note_selection(plan: QueryPlan) -> tuple[str, ...]:
 
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
     """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
-    groups = 0 if plan.selection is not None else 1
+    return rehearse_rows(plan, groups=1).schema
+
+
+def rehearse_rows(plan: QueryPlan, *, groups: int) -> pa.Table:
+    """What stands for an answer with so many groups before there is one: its labels, and zeros."""
+    groups = 0 if plan.selection is not None else groups
     kind = np.float64 if plan.sets is not None and plan.sets.is_fitted else np.int64
     values = tuple(
         np.zeros((len(noise.costs), groups) if isinstance(noise, PrivateChoice) else groups, kind)
         for noise in plan.noises
     )
     noisy = NoisyAggregates(values=values, keys=() if plan.selection is not None else None)
-    return _finish(plan, Evaluator(plan, noisy, rehearse=True)).schema
+    return _finish(plan, Evaluator(plan, noisy, rehearse=True))
 
 
 def pack_noisy(noisy: NoisyAggregates) -> bytes:

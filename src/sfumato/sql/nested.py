@@ -64,9 +64,29 @@ def flatten(statement: Statement, units: Mapping[str, str]) -> Statement:
     """
     inner = _find_inner(statement.query, units)
     if inner is None:
-        return statement
+        return _move_qualify(statement)
     named = tuple(_name(item) for item in inner.expressions)
     return _merge(statement, flatten(replace(statement, query=inner, texts=named), units))
+
+
+def _move_qualify(statement: Statement) -> Statement:
+    """A statement with QUALIFY, and what comes after it, as a query around the rest."""
+    query = statement.query
+    if query.args.get("qualify") is None or not aggregates(query):
+        return statement
+    query = query.copy()
+    own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    kept, order = _expand(query.args["qualify"].this, own), query.args.get("order")
+    mark_stage(kept, 0)
+    around = Around(
+        having=kept,
+        order=tuple(order.expressions) if order is not None else (),
+        limit=query.args.get("limit"),
+        offset=query.args.get("offset"),
+    )
+    for name in ("qualify", "order", "limit", "offset"):
+        query.set(name, None)
+    return replace(statement, query=query, around=(around,))
 
 
 def aggregates(query: exp.Select) -> bool:
@@ -76,7 +96,7 @@ def aggregates(query: exp.Select) -> bool:
     return any(True for item in query.expressions for _ in find_aggregates(item))
 
 
-def _groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
+def groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
     """Whether a key of GROUP BY is a unit, as far as names tell."""
     group = query.args.get("group")
     if group is None:
@@ -157,7 +177,7 @@ def _find_inner(query: exp.Select, units: Mapping[str, str]) -> exp.Select | Non
     if before and inner.args.get("with_") is None:
         inner = inner.copy()
         inner.set("with_", exp.With(expressions=[each.copy() for each in before]))
-    if _groups_individuals(inner, units):
+    if groups_individuals(inner, units):
         return None
     return inner if aggregates(inner) or _find_inner(inner, units) is not None else None
 

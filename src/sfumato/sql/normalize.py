@@ -189,7 +189,10 @@ def _unqualify(select: exp.Select) -> None:
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins"):
         return
-    if select.find(exp.Exists) or select.find_ancestor(exp.Exists):
+    node: exp.Expr | None = select.parent
+    while isinstance(node, (exp.Subquery, exp.SetOperation)):
+        node = node.parent
+    if not (node is None or isinstance(node, (exp.From, exp.Join, exp.CTE))) or _looks_inside(select):
         return  # the name before a column says whether it is of the inner or of the outer rows
     item, aliases = from_.this, {each.alias.lower() for each in select.expressions}
     for name, clause in select.args.items():
@@ -204,6 +207,13 @@ def _unqualify(select: exp.Select) -> None:
     left = any(column.table for column in select.find_all(exp.Column))
     if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
         item.set("alias", None)
+
+
+def _looks_inside(select: exp.Select) -> bool:
+    """Whether another query stands in a query, but in FROM and WITH."""
+    clauses = [value for name, value in select.args.items() if name not in ("from_", "with_")]
+    parts = [each for clause in clauses for each in (clause if isinstance(clause, list) else [clause])]
+    return any(isinstance(each, exp.Expr) and each.find(exp.Select) for each in parts)
 
 
 def _rewrite_element(node: exp.Bracket) -> None:

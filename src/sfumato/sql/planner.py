@@ -28,12 +28,10 @@ from sfumato.sql.check import (
     GROUPINGS,
     KEY,
     check_output,
-    check_scalar,
     find_aggregates,
     is_histogram,
     is_key,
     is_moment,
-    is_top,
     refuse_deep,
 )
 from sfumato.sql.finish import rehearse_query
@@ -54,7 +52,7 @@ from sfumato.sql.plan import (
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
-from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
+from sfumato.sql.sources import find_source, prune_columns, resolve_sources
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -252,38 +250,23 @@ def _check_trees(
 
 @refuse_deep
 def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[str, ...]]:
-    """The checked tree of a query of public tables, and the tables it reads."""
-    relation = resolve_sources(query, catalog)
-    if relation.unit is not None and query.args.get("distinct"):
+    """The query as it runs, and the public tables that it reads; refuses one that reads people's records."""
+    made = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    named = [each for each in query.find_all(exp.Table) if each.name.lower() not in made]
+    sources = [find_source(each, catalog) for each in named]
+    private = [each for each in sources if each.table is not None]
+    if private and query.args.get("distinct"):
         raise refuse(
             "SELECT DISTINCT would list what is in the records, and these values are not public; declare "
             "values = [...] in the project file, or choose them privately: DP-SELECT 1 DELTA 1e-9 column, "
             "COUNT(*) FROM table GROUP BY column"
         )
-    if relation.unit is not None:
+    if private:
         raise refuse(
             "a plain SELECT reads public tables only, and this one reads people's records; write DP-SELECT "
             "epsilon in place of SELECT"
         )
-    read_rows(query)
-    tree = relation.tree.select(append=False)
-    looked_up = bool(relation.tree.find(exp.Join)) and not query.args.get("joins")
-    # What was looked up stands beside the rows, and is none of their columns.
-    for item in expand_star(query, relation) if looked_up else query.expressions:
-        if not isinstance(item, exp.Star):
-            _check_parts(item.unalias(), "the select list")
-        elif any(item.args.values()):
-            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
-        tree = tree.select(item.copy())
-    for name in ("group", "having", "order", "limit", "offset", "distinct"):
-        clause = query.args.get(name)
-        if clause is not None:
-            for found in clause.find_all(exp.Subquery, exp.Select, exp.Window):
-                raise refuse(f"{found.key.upper()} in {name.upper()}")
-            for part in clause.iter_expressions():
-                _check_parts(part, name)
-            tree.set(name, clause.copy())
-    return tree, tuple(dict.fromkeys(relation.tables))
+    return query, tuple(dict.fromkeys(each.name for each in sources))
 
 
 def _read_stages(query: exp.Select, around: tuple[Around, ...], reader: _Reader) -> tuple[Stage, ...]:
@@ -437,26 +420,6 @@ def _check_windows(keys: tuple[Key, ...], trees: Sequence[exp.Expr]) -> None:
         raise refuse(f"a window over more than {MOST_ROWS:,} groups")
     if windows * groups > _MOST_PLACES:
         raise refuse(f"{windows} windows over {groups:,} groups each; write fewer")
-
-
-def _check_parts(node: exp.Expr, where: str) -> None:
-    """Refuses whatever is neither an aggregate nor allowed in one value per row."""
-    if isinstance(node, (exp.Ordered, exp.Distinct)):
-        for part in node.iter_expressions():
-            _check_parts(part, where)
-        return
-    for aggregate in find_aggregates(node):
-        for inner in aggregate.walk():
-            if is_top(inner) or is_histogram(inner) or isinstance(inner, exp.ApproxQuantiles):
-                name = "APPROX_QUANTILES" if isinstance(inner, exp.ApproxQuantiles) else inner.name.upper()
-                raise refuse(f"{where} uses {name}, which is for private tables; use GROUP BY and QUANTILE")
-        for inner in aggregate.iter_expressions():
-            if not isinstance(inner, exp.Star):
-                _check_parts(inner, where)
-    bare = exp.Paren(this=node.copy())
-    for found in list(find_aggregates(bare)):
-        found.replace(exp.Literal.number(1))
-    check_scalar(bare, where=where)
 
 
 BINS = 10

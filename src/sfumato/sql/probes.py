@@ -7,6 +7,8 @@ a list of choices. Neither needs a record, so both are free.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +17,7 @@ from sqlglot import exp
 
 from sfumato.core.errors import refuse
 from sfumato.sql.aggregates import name_item, read_key, read_rows
+from sfumato.sql.check import find_aggregates
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates
@@ -23,8 +26,50 @@ from sfumato.sql.settle import TYPES, is_day, kind_of
 from sfumato.sql.sources import expand_star, resolve_sources
 
 if TYPE_CHECKING:
+    from sfumato.core.facts.domain import Label
+    from sfumato.core.facts.table import PublicTable
     from sfumato.sql.relation import Catalog
     from sfumato.sql.statement import Statement
+
+
+PublicFacts = tuple[dict[str, tuple["Label", ...]], dict[str, tuple[Fraction, Fraction]]]
+"""The values of columns of a public table, and the least and the largest number of others."""
+
+_MOST_VALUES = 1000
+_MOST_NUMBERS = 2**18
+
+
+def summarize_public(
+    table: PublicTable, kinds: Mapping[str, str], select: Callable[..., pa.Table]
+) -> PublicFacts:
+    """The values of the columns of a public table, and the bounds of its numbers.
+
+    Values are listed of columns that have at most a thousand, and of whole numbers without a gap.
+    """
+    labels: dict[str, tuple[Label, ...]] = {}
+    bounds: dict[str, tuple[Fraction, Fraction]] = {}
+    source = exp.Table(this=exp.to_identifier(table.name, quoted=True))
+    for name in (each for each, kind in kinds.items() if kind in ("integer", "number")):
+        value = exp.column(name, quoted=True)
+        number = exp.TryCast(this=value, to=exp.DataType.build("DOUBLE"))
+        ends = [exp.Min(this=value.copy()), exp.Max(this=value.copy())]
+        tree = exp.select(*ends, exp.Count(this=exp.Distinct(expressions=[value.copy()]))).from_(
+            source.copy()
+        )
+        finite = exp.Anonymous(this="isfinite", expressions=[number])
+        low, high, count = (each[0].as_py() for each in select(tree.where(finite), {table.name: table}))
+        if low is not None:
+            bounds[name] = Fraction(low), Fraction(high)
+        if kinds[name] == "integer" and _MOST_VALUES < count <= _MOST_NUMBERS and high - low + 1 == count:
+            labels[name] = tuple(range(int(low), int(high) + 1))
+    for name in (each for each, kind in kinds.items() if kind in ("integer", "text")):
+        value = exp.column(name, quoted=True)
+        there = exp.Not(this=exp.Is(this=value, expression=exp.Null()))
+        tree = exp.select(value.copy()).distinct().from_(source.copy()).where(there).order_by("1")
+        found = select(tree.limit(_MOST_VALUES + 1), {table.name: table}).column(0).to_pylist()
+        if 0 < len(found) <= _MOST_VALUES:
+            labels[name] = tuple(each if kinds[name] == "integer" else str(each) for each in found)
+    return labels, bounds
 
 
 def is_probe(query: exp.Select) -> bool:
@@ -80,7 +125,8 @@ def list_labels(statement: Statement, catalog: Catalog) -> pa.Table | None:
     node = item.unalias()
     if group is None and not query.args.get("distinct"):
         return None
-    if aggregates(exp.Select(expressions=[item.copy()])):
+    order = query.args.get("order")
+    if any(True for each in (item, order) if each is not None for _ in find_aggregates(each)):
         return None
     if query.args.get("distinct") and query.args["distinct"].args.get("on") is not None:
         return None
@@ -93,7 +139,6 @@ def list_labels(statement: Statement, catalog: Catalog) -> pa.Table | None:
     key = read_key(node, relation, where="SELECT DISTINCT")
     if relation.unit is None or key.labels is None:
         return None
-    order = query.args.get("order")
     limit, offset = read_rows(query)
     labels = label_column(key, np.arange(len(key.labels))).to_pylist()
     kept = [place for place, label in enumerate(labels) if where is None or _holds(where.this, label)]

@@ -34,7 +34,7 @@ from sfumato.core.errors import refuse
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Values
 from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table, code_name
-from sfumato.sql.check import check_scalar, finite_labels
+from sfumato.sql.check import check_scalar, finite_labels, list_conditions
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
@@ -82,14 +82,15 @@ class Field:
 class Source:
     """A table that can be named in FROM: its description, and the kinds of its stored columns.
 
-    The `labels` of a public table are the values of its columns, which are public too. `types` has how
-    columns are stored, in more detail than their kinds.
+    The `labels` of a public table are the values of its columns, and `bounds` those of its numbers, which are
+    public too. `types` has how columns are stored, in more detail than their kinds.
     """
 
     name: str
     stored: Mapping[str, str]
     table: Table | None = None
     labels: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
@@ -101,7 +102,8 @@ class Relation:
     """What FROM and WHERE describe: rows, and the columns that they offer.
 
     `shape` is what the core derives of the rows from the `described` tables. `unit` is whom they are of, with
-    the bound of a statement. `chosen` are bounds that were chosen privately, by the text of their operand.
+    the bound of a statement. `chosen` are bounds that were chosen privately, by the text of their operand,
+    and `listed` are the only values that conditions leave of an expression, by its text.
     """
 
     rows: Rows | Listed
@@ -110,6 +112,7 @@ class Relation:
     shape: Shape
     unit: PrivacyUnit | None
     chosen: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
+    listed: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
 
     @property
     def beside(self) -> Rows:
@@ -330,7 +333,11 @@ def read_table(source: Source, alias: str) -> Relation:
     """The relation of all rows of one table."""
     fields = {
         name.lower(): Field(
-            name=name, kind=_kind(kind), labels=source.labels.get(name), type=source.types.get(name)
+            name=name,
+            kind=_kind(kind),
+            bounds=source.bounds.get(name),
+            labels=source.labels.get(name),
+            type=source.types.get(name),
         )
         for name, kind in source.stored.items()
     }
@@ -364,6 +371,48 @@ def relate(rows: Rows | Listed, fields: Mapping[str, Mapping[str, Field]], *desc
     known = {name: table for each in described for name, table in each.items()}
     shape = read_shape(rows, known)
     return Relation(rows=rows, fields=fields, described=known, shape=shape, unit=shape.unit)
+
+
+def labels_of(node: exp.Expr, relation: Relation) -> tuple[Label | bool, ...] | None:
+    """The values that the form of an expression, its columns or conditions allow, if they are public."""
+    known = finite_labels(node) or relation.listed.get(node.sql())
+    node = node.unnest()
+    if known is not None or not isinstance(node, (exp.Case, exp.Coalesce)):
+        return known
+    found: dict[Label | bool, None] = {}
+    for part in _operands(node):
+        part = part.unnest()
+        field = relation.field(part) if isinstance(part, exp.Column) else None
+        labels: tuple[Label, ...] | None = None
+        if isinstance(part, exp.Literal) and part.is_string:
+            labels = (part.name,)
+        if field is not None and not field.is_drafted:
+            labels = field.labels if field.column is None else field.column.labels
+        if labels is None or not all(isinstance(each, str) for each in labels):
+            return None
+        found |= dict.fromkeys(labels)
+    return tuple(sorted(found, key=str)) or None
+
+
+def list_values(condition: exp.Expr, relation: Relation) -> Relation:
+    """The relation with the values that `x IN (...)` and `x = ...` of its conditions leave of x."""
+    listed = dict(relation.listed)
+    for part in list_conditions(condition):
+        match part:
+            case exp.In() if part.expressions:
+                values = part.expressions
+            case exp.EQ():
+                values = [part.expression]
+            case _:
+                continue
+        kinds = {(each.is_string, each.is_int) for each in values if isinstance(each, exp.Literal)}
+        if all(isinstance(each, exp.Literal) for each in values) and kinds in (
+            {(True, False)},
+            {(False, True)},
+        ):
+            labels = (each.name if each.is_string else int(each.name) for each in values)
+            listed.setdefault(part.this.unnest().sql(), tuple(sorted(dict.fromkeys(labels))))
+    return replace(relation, listed=listed)
 
 
 def is_reserved(name: str) -> bool:
@@ -419,11 +468,13 @@ def _kind(stored: str) -> Kind:
 def derive_field(name: str, node: exp.Expr, relation: Relation) -> Field:
     """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
     if isinstance(node, exp.Column):
-        return replace(relation.field(node), name=name)
+        known = relation.field(node)
+        labels = known.labels if known.labels is not None else relation.listed.get(node.sql())
+        return replace(known, name=name, labels=labels)
     period = derive_period(node, relation)
     if period is not None:
         return replace(period, name=name)
-    labels = finite_labels(node)
+    labels = labels_of(node, relation)
     if labels is None and not relation.uses_unit(node):
         found = read_labels(node, relation)
         labels = (

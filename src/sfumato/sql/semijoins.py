@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import Kind
-from sfumato.core.algebra.rows import FOUND, Among, Filter, Individuals, Named, Pair, Project, Union
+from sfumato.core.algebra.rows import FOUND, Among, Filter, Individuals, Named, Pair, Project, Sign, Union
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.sql.check import list_conditions, looks_up
 from sfumato.sql.relation import Field, Relation, qualify, qualify_condition, relate
-from sfumato.sql.settle import settle
+from sfumato.sql.settle import MIRRORED, settle
 
 COMMON_TYPES: dict[Kind, str] = {
     "boolean": "BOOLEAN",
@@ -27,6 +27,7 @@ COMMON_TYPES: dict[Kind, str] = {
 }
 """What values of each kind are converted to before they are compared, by a conversion that cannot fail."""
 
+_SIGNS: dict[type[exp.Expr], Sign] = {exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _LOOKED_FOR = "looked for"
 
 Resolve = Callable[[exp.Select], Relation]
@@ -94,11 +95,14 @@ def _keep(relation: Relation, condition: exp.Expr) -> Relation:
 class _Side:
     """The rows that are looked for, and pairs of a column of theirs and one of the outer rows.
 
-    Without pairs, rows of the same individual are looked for.
+    Without pairs, rows of the same individual are looked for. Of the columns of `apart` the outer one differs
+    by the `sign`.
     """
 
     relation: Relation
     pairs: tuple[tuple[exp.Column, exp.Column], ...] = ()
+    apart: tuple[exp.Column, exp.Column] | None = None
+    sign: Sign = "<>"
 
 
 def _find_tests(condition: exp.Expr) -> list[exp.Expr]:
@@ -148,29 +152,31 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     where = query.args.get("where")
     own: list[exp.Expr] = []
     pairs: list[tuple[exp.Column, exp.Column]] = []
-    units = False
+    units, apart, sign = False, None, _SIGNS[exp.NEQ]
     for part in list_conditions(where.this) if where is not None else []:
         if all(_is_known(column, inner, relation) for column in part.find_all(exp.Column)):
             own.append(qualify_condition(part, inner, where="EXISTS"))
             continue
-        pair = _read_pair(part, inner, relation)
-        if relation.field(pair[1]).is_unit and inner.field(pair[0]).is_unit:
+        pair, found = _read_pair(part, inner, relation)
+        if found is not None:
+            if apart is not None:
+                raise refuse("EXISTS with two columns that differ from the outer rows; one is compared")
+            apart, sign = pair, found
+        elif relation.field(pair[1]).is_unit and inner.field(pair[0]).is_unit:
             units = True
-        elif inner.unit is not None and not is_reference(inner.field(pair[0]), relation.field(pair[1])):
-            raise refuse("EXISTS of people's records is tied to the outer rows by the unit or a reference")
         else:
+            units |= is_reference(inner.field(pair[0]), relation.field(pair[1]))
             pairs.append(pair)
-            units = True
     if inner.unit is not None and not units:
         raise refuse(
-            "EXISTS of people's records needs the unit of both (WHERE o.person = v.person): otherwise other "
-            "individuals' records would decide"
+            "EXISTS of people's records needs the unit of both (WHERE o.person = v.person), or a reference "
+            "with its key, among its equalities: otherwise other individuals' records would decide"
         )
     if inner.unit is None and not pairs:
         raise refuse("EXISTS without an equality with a column of the outer rows")
     if own:
         inner = _keep(inner, exp.and_(*own))
-    return _Side(relation=inner, pairs=tuple(pairs))
+    return _Side(relation=inner, pairs=tuple(pairs), apart=apart, sign=sign)
 
 
 def _is_known(column: exp.Column, relation: Relation, outer: Relation) -> bool:
@@ -184,18 +190,29 @@ def _is_known(column: exp.Column, relation: Relation, outer: Relation) -> bool:
     return not field.is_borrowed or not any(not each.is_borrowed for each in named)
 
 
-def _read_pair(part: exp.Expr, inner: Relation, outer: Relation) -> tuple[exp.Column, exp.Column]:
-    """A column of the inner rows and one of the outer rows that must be equal."""
-    sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part, exp.EQ) else []
-    sides.sort(key=lambda side: not (isinstance(side, exp.Column) and _is_known(side, inner, outer)))
+def _read_pair(
+    part: exp.Expr, inner: Relation, outer: Relation
+) -> tuple[tuple[exp.Column, exp.Column], Sign | None]:
+    """A column of the inner rows and one of the outer rows that must be equal, or differ by a sign."""
+    if type(part) in MIRRORED and not _is_side(part.expression, inner, outer):
+        part = MIRRORED[type(part)](this=part.expression, expression=part.this)
+    sides = [part.expression.unnest(), part.this.unnest()] if type(part) in MIRRORED else []
     if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
-        raise refuse("EXISTS is tied to the outer rows by equalities of columns (o.person = v.person)")
+        raise refuse(
+            "EXISTS is tied to the outer rows by equalities of columns (o.person = v.person), and by one "
+            "column that differs (o.clinic <> v.clinic)"
+        )
     one, other = (
         qualify(side.copy(), each, where="EXISTS") for side, each in zip(sides, (inner, outer), strict=True)
     )
     assert isinstance(one, exp.Column)
     assert isinstance(other, exp.Column)
-    return one, other
+    return (one, other), _SIGNS.get(type(part))
+
+
+def _is_side(node: exp.Expr, inner: Relation, outer: Relation) -> bool:
+    node = node.unnest()
+    return isinstance(node, exp.Column) and _is_known(node, inner, outer)
 
 
 def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
@@ -204,7 +221,7 @@ def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
     if isinstance(rows, Project | Individuals | Union):
         rows = Named(rows, _LOOKED_FOR)
     pairs = []
-    for key, column in side.pairs:
+    for key, column in (*side.pairs, *([side.apart] if side.apart is not None else [])):
         listed = exp.column(key.name, table=_LOOKED_FOR, quoted=True) if rows is not inner.rows else key
         both = replace(
             relation, fields={**relation.fields, listed.table: {key.name.lower(): inner.field(key)}}
@@ -212,7 +229,8 @@ def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
         pair = match_columns(column, listed, both, where="IN")
         pairs.append(pair)
     fields = {**relation.fields, alias: {FOUND: Field(name=FOUND, kind="boolean")}}
-    marked = Among(relation.beside, rows, tuple(pairs), alias)
+    apart = pairs.pop() if side.apart is not None else None
+    marked = Among(relation.beside, rows, tuple(pairs), alias, apart, side.sign)
     return relate(marked, fields, relation.described, inner.described)
 
 

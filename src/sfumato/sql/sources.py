@@ -21,6 +21,7 @@ from sfumato.core.algebra.rows import (
     Scan,
     Union,
     list_expressions,
+    list_pairs,
 )
 from sfumato.core.errors import refuse
 from sfumato.core.facts.column import suggest_name
@@ -32,8 +33,10 @@ from sfumato.sql.relation import (
     Catalog,
     Field,
     Relation,
+    Source,
     derive_field,
     is_reserved,
+    list_values,
     qualify,
     read_table,
     relate,
@@ -64,7 +67,7 @@ def resolve_sources(
                 exp.Select(from_=inner.args.get("from_"), joins=inner.args.get("joins")), catalog, ctes
             ),
         )
-        relation = narrow_moments(condition, relation)
+        relation = list_values(condition, narrow_moments(condition, relation))
     return relation
 
 
@@ -193,7 +196,7 @@ def _prune(node: Rows, trees: list[exp.Expr]) -> Rows:
             return replace(
                 node,
                 rows=_prune(node.rows, named),
-                others=_prune(node.others, [pair.other for pair in node.pairs]),
+                others=_prune(node.others, [pair.other for pair in list_pairs(node)]),
             )
 
 
@@ -252,21 +255,26 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
         if not item.alias:
             raise refuse("a subquery in FROM needs a name: (SELECT ...) AS name")
         return _wrap(_resolve_query(item.this, catalog, ctes), item.alias.lower())
+    if isinstance(item, exp.Table) and item.name.lower() in ctes and not item.args.get("db"):
+        return _wrap(ctes[item.name.lower()], (item.alias or item.name).lower())
+    return read_table(find_source(item, catalog), (item.alias or item.name).lower())
+
+
+def find_source(item: exp.Expr, catalog: Catalog) -> Source:
+    """The described table that an item of FROM names."""
     if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
+        named = item.sql().partition("(")[0][:60]
         raise refuse(
-            f"FROM reads described tables only, not {item.sql()[:60]!r}; describe it in the project file: "
+            f"FROM reads described tables only, not {named!r}; describe it in the project file: "
             "[tables.NAME] source = ..."
         )
     if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
         raise refuse(f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more")
-    name, alias = item.name.lower(), (item.alias or item.name).lower()
-    if name in ctes:
-        return _wrap(ctes[name], alias)
-    source = {key.lower(): value for key, value in catalog.items()}.get(name)
+    source = {key.lower(): value for key, value in catalog.items()}.get(item.name.lower())
     if source is None:
         hint = suggest_name(item.name, sorted(catalog), word="described")
         raise refuse(f"no table {item.name[:80]!r}{hint}")
-    return read_table(source, alias)
+    return source
 
 
 def _resolve_query(query: exp.Select | exp.Union, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:

@@ -75,8 +75,8 @@ class Statement:
 
     Groups that are chosen privately need `min_individuals`.
     `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
-    `around` are the queries around one that aggregates. A `free` one takes what earlier answers say of it, a
-    `fresh` one nothing of them.
+    `around` are the queries around one that aggregates. Queries in a `stepwise` one are answered first.
+    A `free` one takes what earlier answers say of it, a `fresh` one nothing of them.
     """
 
     mode: Literal["private", "public"]
@@ -93,6 +93,7 @@ class Statement:
     around: tuple[Around, ...] = ()
     free: bool = False
     fresh: bool = False
+    stepwise: bool = False
 
 
 @refuse_deep
@@ -117,7 +118,7 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("dollar quotes and named parameters; write text in single quotes, or $1")
     body, explain = unwrap_explain(body)
     body, options = _read_prefix(body)
-    query = _parse(_mark_bounds(body))
+    query = _parse(_mark_bounds(body), plain=options is None)
     return Statement(
         mode="public" if options is None else "private",
         query=query,
@@ -336,11 +337,13 @@ def _mark_bounds(body: str) -> str:
     return body
 
 
-def _parse(body: str) -> exp.Select:
+def _parse(body: str, *, plain: bool) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
     except SqlglotError as error:
         raise UnsupportedQuery(hint_parse(body, error)) from None
+    if plain and len(trees) == 1 and isinstance(trees[0], exp.SetOperation):
+        trees = [exp.select("*").from_(trees[0].subquery("rows of sfumato"))]
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         raise UnsupportedQuery(hint_statement(body, trees[0] if trees else None))
     if not trees[0].expressions:

@@ -181,7 +181,9 @@ class Liar:
                 return Join(rows, right, pairs, outer=draw.random() < 0.4), {**scope, **beside}
         others, beside = self.rows(depth - 1)
         pairs = tuple(self.pair(scope, beside) for _ in range(draw.randint(0, 1)))
-        return Among(rows, others, pairs, alias), {**scope, alias: ["found"]}
+        sign = draw.choice(["<>", "<", "<=", ">", ">=", "<>"])
+        apart = self.pair(scope, beside) if draw.random() < 0.4 else None
+        return Among(rows, others, pairs, alias, apart, sign), {**scope, alias: ["found"]}
 
     def wrapped(self, depth):
         alias, (listed, names) = self.draw.choice(NAMES), self.listed(depth - 1)

@@ -19,7 +19,7 @@ def test_it_has_the_keys_of_the_budget():
     source = Path(project.__file__).read_text(encoding="utf-8")
     known = re.search(r'known = \(("epsilon".*?)\)', source)[1]
     assert set(SCHEMA["properties"]["budget"]["properties"]) == set(re.findall(r'"(\w+)"', known))
-    assert set(SCHEMA["properties"]) == {"budget", "tables", "serve"}
+    assert set(SCHEMA["properties"]) == {"budget", "tables", "serve", "views"}
 
 
 def test_every_key_is_explained():

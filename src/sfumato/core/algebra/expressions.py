@@ -9,7 +9,7 @@ Proof: docs/proofs/algebra.md, claims 1 and 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 
 import sqlglot
@@ -84,6 +84,9 @@ _ALWAYS = frozenset(("this", "expression", "expressions"))
 
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?")
 _WORD = re.compile(r"[A-Za-z_]{1,30}")
+_NAME = re.compile(r"\w+")
+_SETTINGS = ("current_setting", "getenv", "getvariable", "query", "query_table")
+_CHANGES = (exp.Command, exp.DDL, exp.DML, exp.Pragma, exp.Set, exp.Placeholder, exp.Parameter)
 _NUMBERS = re.compile(r"\[[0-9]+(?:, [0-9]+)*\]")
 _FAR = re.compile(r"[eE][+-]?[0-9]{4,}$")
 _LONGEST = 1000  # characters of a constant, and of a text that a statement puts together
@@ -98,6 +101,26 @@ def check_expression(tree: exp.Expr, *, where: str) -> None:
     for part in tree.walk():
         check_part(part, where)
         _check_written(part, where)
+
+
+def check_public(text: str, names: Iterable[str]) -> None:
+    """Raises a refusal if a query in text reads anything but the public tables of these names.
+
+    What runs is the text, so that it is the text that is read here: no table but by a plain name, no function
+    in the place of a table, no setting, nothing that changes or goes on without an end.
+    """
+    tree = sqlglot.parse_one(text, read="duckdb")
+    made = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    # A name that is looked for in vain is taken for that of a file.
+    known = {name.lower() for name in names} | {name for name in made if _NAME.fullmatch(name)}
+    for part in tree.walk():
+        if isinstance(part, exp.Table):
+            plain = isinstance(part.this, exp.Identifier) and not part.args.get("db")
+            if not plain or part.name.lower() not in known:
+                raise refuse(f"no public table {part.sql()[:60]!r}; public tables are read by their names")
+        settings = isinstance(part, exp.Anonymous) and part.name.lower() in _SETTINGS
+        if settings or isinstance(part, _CHANGES) or part.args.get("recursive"):
+            raise refuse("WITH RECURSIVE, or what changes something or reads settings, beside public tables")
 
 
 def is_allowed(part: exp.Expr) -> bool:

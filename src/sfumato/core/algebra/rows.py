@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Literal
 
 from sqlglot import exp
 
@@ -21,6 +22,8 @@ from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table
 
 FOUND = "found"
 """The column that says, beside a row, that rows were found which it was looked for among."""
+
+Sign = Literal["<>", "<", "<=", ">", ">="]
 
 _LARGEST_FIXED = 2**52
 
@@ -77,13 +80,15 @@ class Among:
     """All rows, each with whether there are `others` that match it, as FOUND of `alias` (claim 8).
 
     Of people's records only those of the individual of the row itself are looked at, of these those that
-    match by `pairs`; public ones by `pairs` alone.
+    match by `pairs`; public ones by `pairs` alone. With `apart`, one of these differs from the row by `sign`.
     """
 
     rows: Rows
     others: Rows
     pairs: tuple[Pair, ...]
     alias: str
+    apart: Pair | None = None
+    sign: Sign = "<>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +320,15 @@ def list_expressions(node: Rows | Listed) -> Iterator[tuple[Rows, exp.Expr]]:
                 for tree in list_operands(result):
                     yield node.rows, tree
         case Join() | Among():
-            for pair in node.pairs:
+            for pair in list_pairs(node):
                 yield (node if isinstance(node, Join) else node.rows), pair.one
                 yield (node if isinstance(node, Join) else node.others), pair.other
+
+
+def list_pairs(node: Join | Among) -> tuple[Pair, ...]:
+    """The columns that are compared where rows meet."""
+    apart = node.apart if isinstance(node, Among) else None
+    return node.pairs if apart is None else (*node.pairs, apart)
 
 
 def list_operands(result: Gathered) -> Iterator[exp.Expr]:

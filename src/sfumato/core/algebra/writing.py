@@ -32,6 +32,7 @@ from sfumato.core.algebra.rows import (
     Rows,
     Scan,
     Shape,
+    Sign,
     Tables,
     Tested,
     Union,
@@ -39,6 +40,15 @@ from sfumato.core.algebra.rows import (
     walk_rows,
 )
 from sfumato.core.facts.table import UNIT
+
+_ENDS: dict[str, type[exp.Expr]] = {"least": exp.Min, "most": exp.Max}
+_SIGNS: dict[Sign, tuple[tuple[type[exp.Expr], str], ...]] = {
+    "<>": ((exp.NEQ, "least"), (exp.NEQ, "most")),
+    "<": ((exp.LT, "most"),),
+    "<=": ((exp.LTE, "most"),),
+    ">": ((exp.GT, "least"),),
+    ">=": ((exp.GTE, "least"),),
+}
 
 
 def quote(name: str) -> exp.Identifier:
@@ -48,8 +58,18 @@ def quote(name: str) -> exp.Identifier:
 
 def equal(one: exp.Expr, other: exp.Expr, kind: str) -> exp.Expr:
     """Return that both sides are equal once converted, by a conversion that cannot fail."""
-    left, right = (exp.TryCast(this=each.copy(), to=exp.DataType.build(kind)) for each in (one, other))
-    return exp.EQ(this=left, expression=right)
+    return exp.EQ(this=_convert(one, kind), expression=_convert(other, kind))
+
+
+def _convert(value: exp.Expr, kind: str) -> exp.Expr:
+    return exp.TryCast(this=value.copy(), to=exp.DataType.build(kind))
+
+
+def _differ(apart: Pair, sign: Sign, alias: str) -> exp.Expr:
+    """That a value is different from one of those between the ends, or less or more."""
+    value = _convert(apart.one, apart.kind)
+    tests = [kind(this=value.copy(), expression=_column(end, alias)) for kind, end in _SIGNS[sign]]
+    return exp.paren(exp.or_(*tests))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +135,7 @@ class Writer:
     def _look_among(self, node: Among, *, whole: bool) -> exp.Select:
         others, alias = self._shape(node.others), node.alias
         values = [
-            exp.alias_(
-                exp.TryCast(this=pair.other.copy(), to=exp.DataType.build(pair.kind)),
-                f"value {place}",
-                quoted=True,
-            )
+            exp.alias_(_convert(pair.other, pair.kind), f"value {place}", quoted=True)
             for place, pair in enumerate(node.pairs)
         ]
         on = [
@@ -134,7 +150,16 @@ class Writer:
             whole_others = False
         # What is found is listed once, so that each row meets one of it at most: nothing is multiplied.
         found = exp.alias_(exp.true(), FOUND, quoted=True)
-        source = self.select(node.others, whole=whole_others).select(*values, found).distinct()
+        source = self.select(node.others, whole=whole_others).select(*values, found)
+        if node.apart is None:
+            source = source.distinct()
+        else:
+            # One that differs is there if the least or the largest does, one that is more if the largest is.
+            apart = _convert(node.apart.other, node.apart.kind)
+            ends = [exp.alias_(kind(this=apart.copy()), name, quoted=True) for name, kind in _ENDS.items()]
+            places = [exp.Literal.number(place) for place in range(1, len(values) + 2)]
+            source = source.select(*ends).group_by(*places)
+            on.append(_differ(node.apart, node.sign, alias))
         inner = exp.Subquery(this=source, alias=exp.TableAlias(this=quote(alias)))
         return self.select(node.rows, whole=whole).join(inner, on=exp.and_(*on), join_type="LEFT")
 

@@ -61,23 +61,18 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
     for fetched, name in ((own, reference.column), (parent, reference.key), (parent, theirs)):
         if name in fetched.columns and name not in fetched.schema.names:
             raise SourceError(f"{where}: column {name!r} has a nested or binary type; store keys as text")
-    views = [each.name for each in (*own.schema, *parent.schema) if pa.types.is_string_view(each.type)]
-    if views:
-        # Arrow cannot gather such columns yet, and would fail when records are read.
-        raise SourceError(f"{where}: column {views[0]!r} is stored as string_view; store it as string")
     check_unit(reference.table, parent.columns, where=f"table {reference.table.name!r}")
     kind = _common_type(
         own.schema.field(reference.column).type, parent.schema.field(reference.key).type, where=where
     )
     columns = {**own.columns, unit: parent.columns[theirs]}
-    stored = parent.schema.field(theirs).type
-    schema = own.schema.append(
-        pa.field(unit, stored.value_type if pa.types.is_dictionary(stored) else stored)
-    )
+    stored = _plain(pa.array([], parent.schema.field(theirs).type)).type
+    kinds = [pa.large_string() if pa.types.is_string_view(each.type) else each.type for each in own.schema]
+    schema = pa.schema([*zip(own.schema.names, kinds, strict=True), (unit, stored)])
 
     def read() -> Iterator[pa.RecordBatch]:
         held = _read_holders(parent, reference.key, theirs, kind, limit=reference.table.text_limit)
-        for lot in _lots(own.read()):
+        for lot in _lots(map(_make_plain, own.read())):
             keys = _clean_keys(lot.column(reference.column), kind, limit=reference.table.text_limit)
             rows, people = held.find(keys)
             names = held.people.take(to_arrow(people))
@@ -139,7 +134,15 @@ def _codes(values: pa.DictionaryArray) -> NDArray[np.int64]:
 
 
 def _plain(values: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(values.type):  # which Arrow cannot gather; taken for text as it is
+        raw = values.cast(pa.large_binary())
+        return pa.Array.from_buffers(pa.large_string(), len(raw), raw.buffers(), raw.null_count, raw.offset)
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _make_plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [_plain(each) if pa.types.is_string_view(each.type) else each for each in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _clean_keys(values: pa.Array, kind: pa.DataType, *, limit: int) -> pa.Array:

@@ -12,7 +12,6 @@ from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.encode import connect, hide_failures, quote_name
 from sfumato.core.engine.sealed import Sealed, clean_column, clean_schema, register_columns
 from sfumato.core.errors import SfumatoError, SourceError, UnsupportedQuery, refuse
-from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import PublicTable, Table, cap_records
 
 if TYPE_CHECKING:
@@ -41,20 +40,6 @@ class StatementEngine(DuckDBEngine):
         kept = frozenset(name.lower() for name in self.describe(table))
         schema = clean_schema(self._open(table, kept).schema)
         return {field.name: field.type for field in schema}
-
-    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
-        """The values of the columns of a public table, of those that have at most a thousand."""
-        labels: dict[str, tuple[Label, ...]] = {}
-        with connect() as connection:
-            scan = self._scan_public(table)
-            for name, kind in self.describe(table).items():
-                if kind in ("integer", "text"):
-                    column = quote_name(name)
-                    distinct = f"SELECT DISTINCT {column} FROM {scan} WHERE {column} IS NOT NULL"
-                    rows = connection.sql(f"{distinct} ORDER BY 1 LIMIT 1001").fetchall()
-                    if 0 < len(rows) <= 1000:
-                        labels[name] = tuple(row[0] if kind == "integer" else str(row[0]) for row in rows)
-        return labels
 
     def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
         """The exact aggregates of a query, bounded as the described tables state, whoever planned it.
@@ -131,16 +116,21 @@ class StatementEngine(DuckDBEngine):
             return f"decimals with {stored.scale} places"
         return kind
 
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
-        """The exact answer to a checked query of public tables; without `rows`, its columns alone."""
+    def select(self, tree: exp.Query, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
+        """The exact answer to a query that reads public tables alone; without `rows`, its columns alone."""
+        from sfumato.core.algebra.expressions import check_public
+
+        text = tree.sql(dialect="duckdb")
+        check_public(text, tables)
         try:
             with connect() as connection:
                 for name, table in tables.items():
                     connection.execute(
                         f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
                     )
-                text = tree.sql(dialect="duckdb")
                 return connection.sql(text if rows else f"SELECT * FROM ({text}) LIMIT 0").to_arrow_table()
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
+            raise refuse(str(error).splitlines()[0].partition(" Error: ")[2][:200].rstrip(". ")) from None
         except duckdb.Error as error:
             raise SourceError(
                 f"the public tables could not be read: {str(error).splitlines()[0][:200]}"

@@ -40,7 +40,8 @@ _PACKED = (".gz", ".zip")
 class Project:
     """A project file, read: its folder, the total it may spend, the ledger's name, and its tables.
 
-    `serve` has the settings of a server as they are written; only a server reads them.
+    `serve` has the settings of a server as they are written; only a server reads them. `views` are queries
+    by their names, which only statements read.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Project:
     public: Mapping[str, PublicTable] = field(default_factory=dict)
     selection_delta: Fraction | None = None
     serve: Mapping[str, Any] = field(default_factory=dict)
+    views: Mapping[str, str] = field(default_factory=dict)
 
     def find_window(self) -> tuple[str, str] | None:
         """The first and the last period that are read of its table; None if no table has a window."""
@@ -71,10 +73,13 @@ def read_project(path: Path | str) -> Project:
 
 def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     """The project that a parsed document describes."""
-    refuse_unknown_keys(document, ("budget", "tables", "serve"), where="project file")
+    refuse_unknown_keys(document, ("budget", "tables", "serve", "views"), where="project file")
     serve = document.get("serve", {})
     if not isinstance(serve, dict):
         raise SchemaError("[serve] is a section of settings, such as http_port = 8439")
+    views = document.get("views", {})
+    if not isinstance(views, dict) or not all(isinstance(each, str) for each in views.values()):
+        raise SchemaError('[views] has a query for each name: north = "SELECT * FROM visits WHERE ..."')
     budget = document.get("budget")
     if not isinstance(budget, dict) or "epsilon" not in budget:
         raise SchemaError("the project file needs [budget] with epsilon, the most that may ever be spent")
@@ -91,6 +96,9 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     tables = document.get("tables", {})
     if not isinstance(tables, dict) or not tables:
         raise SchemaError("the project file describes no table; add [tables.NAME]")
+    taken = {name.lower() for name in tables} & {name.lower() for name in views}
+    if taken:
+        raise SchemaError(f"{', '.join(sorted(taken))} is the name of a table and of a view")
     _refuse_private_files(tables, folder)
     private = {
         name: parse_table(name, spec, folder=folder, others=tables)
@@ -111,6 +119,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         ledger=str(budget.get("ledger", "ledger.db")),
         selection_delta=selection,
         serve=serve,
+        views=views,
         tables=private,
         public={name: parse_public(name, spec) for name, spec in tables.items() if _is_public(spec)},
     )
