@@ -28,7 +28,7 @@ from sfumato.curator.steps import answer_steps, check_affordable, describe_steps
 from sfumato.sql.asks import ask_plan, list_asks, read_bounds
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
-from sfumato.sql.listing import answer_listing, read_listing
+from sfumato.sql.listing import add_views, answer_listing, change_views, read_listing
 from sfumato.sql.nested import flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
@@ -45,7 +45,6 @@ from sfumato.sql.question import Question, digest_question, reorder_plan
 from sfumato.sql.relation import Source
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import price_statement, read_statement
-from sfumato.sql.views import add_views, change_views
 
 # What earlier answers and releases tell, EXPLAIN, WITHIN and descriptions are imported where they are needed:
 # most statements need none of them, and a process begins with a third less to load.
@@ -202,6 +201,15 @@ class Desk:
             for table in self.named(statement)
             if table.unit.column is not None
         }
+
+    def with_table(self, table: PublicTable) -> Desk:
+        """A desk that has a public table more."""
+        public = {**self.project.public, table.name: table}
+        return replace(self, project=replace(self.project, public=public))
+
+    def with_most(self, at_most: Fraction | None) -> Desk:
+        """A desk where a statement may cost so much epsilon at most."""
+        return replace(self, at_most=at_most)
 
     def named(self, statement: Statement) -> list[Table]:
         """The private tables that a statement names."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +29,45 @@ from sfumato.sql.statement import Statement
 from sfumato.sql.steps import NUMBER, find_step, is_plain
 
 if TYPE_CHECKING:
-    from sfumato.curator.statements import Desk
+    from sfumato.core.facts.project import Project
+    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.ledger.report import BudgetReport
+    from sfumato.sql.relation import Catalog
 
 _MOST_KEYS = 2**18
 
 
-def has_steps(desk: Desk, statement: Statement) -> bool:
+class _Desk(Protocol):
+    """What answers one question at a time; described in `statements`."""
+
+    @property
+    def project(self) -> Project: ...
+    @property
+    def report(self) -> Callable[[], BudgetReport]: ...
+    @property
+    def open_ledger(self) -> Callable[..., Ledger]: ...
+    @property
+    def asked_by(self) -> str | None: ...
+    @property
+    def at_most(self) -> Fraction | None: ...
+
+    def catalog(self, statement: Statement) -> Catalog: ...
+    def units(self, statement: Statement) -> dict[str, str]: ...
+    def named(self, statement: Statement) -> Sequence[object]: ...
+    def prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement: ...
+    def plan(self, statement: Statement, catalog: Catalog) -> QueryPlan: ...
+    def bind(self, plan: QueryPlan) -> None: ...
+    def is_stored(self, plan: QueryPlan) -> bool: ...
+    def explain(self, plans: tuple[QueryPlan, ...]) -> Answer: ...
+    def schema(self, statement: Statement, catalog: Catalog) -> pa.Schema: ...
+    def answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None: ...
+    def answer_public(self, statement: Statement) -> pa.Table: ...
+    def answer_prepared(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer: ...
+    def with_table(self, table: PublicTable) -> _Desk: ...
+    def with_most(self, at_most: Fraction | None) -> _Desk: ...
+
+
+def has_steps(desk: _Desk, statement: Statement) -> bool:
     """Whether a query inside a statement is answered by itself before the rest.
 
     What is asked of each individual's own records is made a join, in place.
@@ -45,7 +78,7 @@ def has_steps(desk: Desk, statement: Statement) -> bool:
     return find_step(statement.query, desk.catalog(statement), desk.units(statement)) is not None
 
 
-def answer_steps(desk: Desk, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
+def answer_steps(desk: _Desk, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
     """The answer to a statement whose inner queries are answered first, each with an equal share."""
     with TemporaryDirectory(prefix="sfumato-") as folder:
         planned, rest, plans = _rehearse(desk, statement, Path(folder))
@@ -56,10 +89,10 @@ def answer_steps(desk: Desk, statement: Statement, *, progress: Callable[[str], 
             check_affordable(desk, fresh, "the statement and the queries inside it")
         answers: list[Answer] = []
 
-        def ask(at: Desk, asked: Statement) -> pa.Table:
+        def ask(at: _Desk, asked: Statement) -> pa.Table:
             spent = sum((each.spent for each in answers), Fraction(0))
             left = None if at.at_most is None else at.at_most - spent
-            answers.append(replace(at, at_most=left).answer_prepared(asked, progress=progress))
+            answers.append(at.with_most(left).answer_prepared(asked, progress=progress))
             return answers[-1].table
 
         last, rest = _run(desk, _share(statement, max(1, len(plans))), Path(folder), ask)
@@ -81,14 +114,14 @@ def answer_steps(desk: Desk, statement: Statement, *, progress: Callable[[str], 
         )
 
 
-def describe_steps(desk: Desk, statement: Statement) -> pa.Schema:
+def describe_steps(desk: _Desk, statement: Statement) -> pa.Schema:
     """The schema of the answer to a statement whose inner queries are answered first."""
     with TemporaryDirectory(prefix="sfumato-") as folder:
         planned, rest, _ = _rehearse(desk, statement, Path(folder))
         return planned.schema(rest, planned.catalog(rest))
 
 
-def check_affordable(desk: Desk, plans: Sequence[QueryPlan], what: str) -> None:
+def check_affordable(desk: _Desk, plans: Sequence[QueryPlan], what: str) -> None:
     """Refuses plans, each of them a charge, that together cost more than there is."""
     costs = tuple(cost for plan in plans for cost in plan.costs)
     epsilon = sum((plan.epsilon for plan in plans), Fraction(0))
@@ -110,13 +143,13 @@ def _share(statement: Statement, parts: int) -> Statement:
     return replace(statement, epsilon=statement.epsilon / parts, delta=statement.delta / parts)
 
 
-def _rehearse(desk: Desk, statement: Statement, folder: Path) -> tuple[Desk, Statement, list[QueryPlan]]:
+def _rehearse(desk: _Desk, statement: Statement, folder: Path) -> tuple[_Desk, Statement, list[QueryPlan]]:
     """What is left of a statement, and all its plans, with values that stand for answers."""
     if statement.within is not None or statement.epsilon is None:
         raise refuse("WITHIN beside queries that are answered first; state epsilon")
     plans: list[QueryPlan] = []
 
-    def ask(at: Desk, asked: Statement) -> pa.Table:
+    def ask(at: _Desk, asked: Statement) -> pa.Table:
         free = at.answer_free(asked, at.catalog(asked))
         if free is not None:
             return free
@@ -141,8 +174,8 @@ def _rehearse(desk: Desk, statement: Statement, folder: Path) -> tuple[Desk, Sta
 
 
 def _run(
-    desk: Desk, statement: Statement, folder: Path, ask: Callable[[Desk, Statement], pa.Table]
-) -> tuple[Desk, Statement]:
+    desk: _Desk, statement: Statement, folder: Path, ask: Callable[[_Desk, Statement], pa.Table]
+) -> tuple[_Desk, Statement]:
     """Answers inner queries one after the other, and returns what is left, at a desk that has the answers."""
     query = statement.query.copy()
     rest = replace(statement, query=query, explain=False, stepwise=False)
@@ -182,7 +215,7 @@ def _about(statement: Statement, query: exp.Select, *, mode: str) -> Statement:
     return replace(statement, query=query, texts=texts, mode=mode, around=(), explain=False, stepwise=False)  # type: ignore[arg-type]
 
 
-def _add_table(desk: Desk, table: pa.Table, folder: Path) -> tuple[Desk, str]:
+def _add_table(desk: _Desk, table: pa.Table, folder: Path) -> tuple[_Desk, str]:
     """A desk that has a table more, which is public; its name tells what it holds."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, store_schema=False)
@@ -190,18 +223,17 @@ def _add_table(desk: Desk, table: pa.Table, folder: Path) -> tuple[Desk, str]:
     name = f"answer {digest(payload.hex())[:16]}"
     path = folder / f"{name.replace(' ', '-')}.parquet"
     path.write_bytes(payload)
-    public = {**desk.project.public, name: PublicTable(name=name, source=str(path))}
-    return replace(desk, project=replace(desk.project, public=public)), name
+    return desk.with_table(PublicTable(name=name, source=str(path))), name
 
 
-def _with_ends(statement: Statement, desk: Desk) -> Statement:
+def _with_ends(statement: Statement, desk: _Desk) -> Statement:
     """A query of answers with the ends of their intervals beside the columns that are shown as they are."""
     query, texts = statement.query, list(statement.texts)
     ends = {
         column.lower()
         for each in desk.project.public.values()
         if each.name.startswith("answer ")
-        for column in desk.engine.describe(each)
+        for column in pq.read_schema(each.source).names
     }
     if query.args.get("group") or query.args.get("distinct"):
         return statement
