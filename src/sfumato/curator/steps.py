@@ -82,9 +82,9 @@ def answer_steps(desk: _Desk, statement: Statement, *, progress: Callable[[str],
     """The answer to a statement whose inner queries are answered first, each with an equal share."""
     with TemporaryDirectory(prefix="sfumato-") as folder:
         planned, rest, plans = _rehearse(desk, statement, Path(folder))
-        if statement.explain:
+        if statement.explain and plans:
             return planned.explain(tuple(reversed(plans)))
-        if not all(map(planned.is_stored, plans[:-1])):
+        if not statement.free and not all(map(planned.is_stored, plans[:-1])):
             fresh = [each for each in plans if not planned.is_stored(each)]
             check_affordable(desk, fresh, "the statement and the queries inside it")
         answers: list[Answer] = []
@@ -97,6 +97,8 @@ def answer_steps(desk: _Desk, statement: Statement, *, progress: Callable[[str],
 
         last, rest = _run(desk, _share(statement, max(1, len(plans))), Path(folder), ask)
         table = last.answer_public(rest) if rest.mode == "public" else ask(last, rest)
+        if not answers:  # no public value was left to be asked for
+            return Answer(table=table, public=True)
         told = f"{len(plans) - (rest.mode == 'private')} inner queries were asked first"
         notes = [note for each in answers for note in each.notes]
         return Answer(
@@ -200,7 +202,10 @@ def _run(
             inner = desk.prepare(_about(statement, asked, mode="private"), epsilon=None)
             table = ask(desk, inner)
         else:
-            table = pa.table({item.alias_or_name: pa.array([], pa.float64()) for item in asked.expressions})
+            names = [item.alias_or_name for item in asked.expressions]
+            table = pa.table(
+                {each: pa.array([], pa.int64() if each == NUMBER else pa.float64()) for each in names}
+            )
         table = table if keys is None else step.spread(table, keys)
         desk, name = _add_table(desk, table, folder)
         step.put(table, exp.to_identifier(name, quoted=True))

@@ -17,11 +17,11 @@ def connection():
     return found
 
 
-def look(connection, pairs):
+def look(connection, pairs, apart=None, sign="<>"):
     unit = PrivacyUnit(column="person", max_records=5)
     writer = Writer({"t": Table(name="t", source="t.csv", unit=unit)})
     flagged = Filter(Scan("t", "y"), exp.column("flag", table="y", quoted=True))
-    query = writer.select(Among(Scan("t", "x"), flagged, pairs, "test"))
+    query = writer.select(Among(Scan("t", "x"), flagged, pairs, "test", apart, sign))
     columns = [exp.column(UNIT, table="x", quoted=True), exp.column("k", table="x", quoted=True)]
     query = query.select(*columns, exp.column(FOUND, table="test", quoted=True))
     return sorted(connection.sql(query.sql(dialect="duckdb")).fetchall(), key=str)
@@ -46,3 +46,19 @@ def test_nobody_who_comes_changes_what_is_found_for_others_of_the_same_value(con
     before = look(connection, (same,))
     connection.execute("INSERT INTO t VALUES ('cy', 1, true), ('cy', 2, true), ('cy', 7, true)")
     assert [each for each in look(connection, (same,)) if each[0] != "cy"] == before
+
+
+@pytest.mark.parametrize(
+    ("sign", "found"),
+    [
+        ("<>", [("ana", 1, True), ("ana", 2, None), ("ben", 1, None), ("ben", 1, None)]),
+        ("<", [("ana", 1, True), ("ana", 2, None), ("ben", 1, None), ("ben", 1, None)]),
+        ("<=", [("ana", 1, True), ("ana", 2, True), ("ben", 1, True), ("ben", 1, True)]),
+        (">", [("ana", 1, None), ("ana", 2, None), ("ben", 1, None), ("ben", 1, None)]),
+        (">=", [("ana", 1, None), ("ana", 2, True), ("ben", 1, True), ("ben", 1, True)]),
+    ],
+)
+def test_one_that_differs_is_looked_for_among_own_rows_alone(connection, sign, found):
+    connection.execute("INSERT INTO t VALUES ('cy', 0, true), ('cy', 9, true), ('cy', NULL, true)")
+    apart = Pair(exp.column("k", table="x", quoted=True), exp.column("k", table="y", quoted=True), "BIGINT")
+    assert [each for each in look(connection, (), apart, sign) if each[0] != "cy"] == found
