@@ -15,7 +15,7 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import CAST_KINDS, Kind
+from sfumato.core.algebra.expressions import CAST_KINDS, Kind, is_condition, list_untold_conditions
 from sfumato.core.algebra.rows import (
     Among,
     Filter,
@@ -205,9 +205,8 @@ def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
         unit = isinstance(column, exp.Column) and relation.field(column).is_unit and not relation.joined
         if unit and isinstance(test.expression, exp.Null) and test.parent is not None:
             test.replace(exp.Boolean(this=False))  # records of nobody are left out
-    for part in node.walk():
-        for condition in _conditions(part):
-            _require_condition(condition, relation, where=where)
+    for condition in list_untold_conditions(node):
+        _require_condition(condition, relation, where=where)
 
     def name_table(part: exp.Expr) -> exp.Expr:
         if not isinstance(part, exp.Column):
@@ -310,23 +309,9 @@ def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> Non
     Text or a number in the place of a condition would be converted, and the conversion can fail.
     """
     node = node.unnest()
-    if isinstance(node, exp.Column) and relation.field(node).kind == "boolean":
-        return
-    if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
-        return
-    if not isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean, exp.Null, exp.StartsWith)):
+    flag = isinstance(node, exp.Column) and relation.field(node).kind == "boolean"
+    if not flag and not is_condition(node):
         raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")
-
-
-def _conditions(part: exp.Expr) -> list[exp.Expr]:
-    """The conditions that stand directly in a node."""
-    if isinstance(part, (exp.And, exp.Or)):
-        return [part.this, part.expression]
-    if isinstance(part, exp.Case) and part.this is None:
-        return [branch.this for branch in part.args["ifs"]]
-    if isinstance(part, exp.Not) or (isinstance(part, exp.If) and not isinstance(part.parent, exp.Case)):
-        return [part.this]
-    return []
 
 
 def read_table(source: Source, alias: str) -> Relation:
