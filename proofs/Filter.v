@@ -52,6 +52,12 @@ Proof.
   intros. unfold pure_potential. rewrite <- exp_plus, Rplus_opp_r, exp_0. apply Rmax_left. lra.
 Qed.
 
+Lemma pure_scales : forall u a b t, 0 <= t -> pure_potential u (a * t) (b * t) = pure_potential u a b * t.
+Proof.
+  intros u a b t Ht. unfold pure_potential. replace (a * t - b * t * exp (- u)) with ((a - b * exp (- u)) * t) by ring.
+  unfold Rmax. destruct (Rle_dec 0 ((a - b * exp (- u)) * t)); destruct (Rle_dec 0 (a - b * exp (- u))); try lra; try nra.
+Qed.
+
 (* ---- One order of Renyi divergence, x + 1: u is what is left of the divergence. ---- *)
 Section Renyi.
 Variable x : R.
@@ -132,6 +138,14 @@ Proof.
   destruct (Rle_dec (a * p) 0); [lra|].
   assert (0 < b) by (apply Hab; lra). assert (0 < q) by (apply Hpq; lra).
   rewrite !ln_mult by lra. rewrite <- exp_plus. f_equal. ring.
+Qed.
+
+Lemma renyi_scales : forall u a b t, 0 <= a -> 0 <= t -> (0 < a -> 0 < b) ->
+  renyi_potential u (a * t) (b * t) = renyi_potential u a b * t.
+Proof.
+  intros u a b t Ha Ht Hab. unfold renyi_potential. rewrite moment_times by (auto; lra).
+  replace (moment t t) with t; [ring|]. unfold moment. destruct (Rle_dec t 0); [lra|].
+  replace ((1 + x) * ln t - x * ln t) with (ln t) by ring. rewrite exp_ln; lra.
 Qed.
 
 Lemma renyi_step : forall d u n p q a b, chances n p -> renyi_private d n p q -> 0 <= a -> (0 < a -> 0 < b) ->

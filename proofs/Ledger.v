@@ -212,10 +212,12 @@ Record as_private (c : cost) (n : nat) (p q : nat -> R) : Prop := {
 Definition good (c : cost) := good_cost reserves c /\ 0 <= Q2R (fails c).
 
 (* An interaction with two neighbouring tables: at a node one use of a mechanism of cost c, whose outcome i has the chance
-   p i and q i if it is held to what cannot fail, and p' i and q' i as it is. A leaf knows the charges of its path, and
+   p i and q i if it is held to what cannot fail, and p' i and q' i as it is. What answers alike from both tables is free: such
+   are questions to other periods of a window, and to other parts of the people. A leaf knows the charges of its path, and
    whether the transcript is in the event. *)
 Inductive tree :=
   | Stop (inside : bool) (charges : list (list cost))
+  | Free (n : nat) (p : nat -> R) (next : nat -> tree)
   | Use (c : cost) (n : nat) (p q p' q' : nat -> R) (next : nat -> tree).
 
 Inductive law := Held1 | Held2 | Real1 | Real2.
@@ -223,6 +225,7 @@ Inductive law := Held1 | Held2 | Real1 | Real2.
 Fixpoint chance (w : law) (event : bool -> bool) (t : tree) : R :=
   match t with
   | Stop inside _ => if event inside then 1 else 0
+  | Free n p next => sum n (fun i => p i * chance w event (next i))
   | Use _ n p q p' q' next => sum n (fun i =>
       (match w with Held1 => p | Held2 => q | Real1 => p' | Real2 => q' end) i * chance w event (next i))
   end.
@@ -232,6 +235,7 @@ Fixpoint kept (B : budget) (first : list cost) (path : list cost) (t : tree) : P
   match t with
   | Stop _ charges => exists rest, charges = first :: rest /\ path = expand (concat charges) /\
       Forall good (concat charges) /\ admits reserves B charges = true
+  | Free n p next => chances n p /\ forall i, (i < n)%nat -> kept B first path (next i)
   | Use c n p q p' q' next => good c /\ as_private c n p q /\ chances n p' /\ chances n q' /\
       (forall i, (i < n)%nat -> (1 - fails_use c) * p i <= p' i /\ (1 - fails_use c) * q i <= q' i) /\
       forall i, (i < n)%nat -> kept B first (path ++ [c]) (next i)
@@ -357,19 +361,39 @@ Proof.
     apply H. auto.
 Qed.
 
+Lemma all_scales : forall s a b t, sane s -> 0 <= a -> 0 <= b -> 0 <= t -> (0 < a -> 0 < b) ->
+  all_potential s (a * t) (b * t) = all_potential s a b * t.
+Proof.
+  intros s a b t Hs Ha Hb Ht Hab. unfold all_potential. rewrite !Rmult_plus_distr_r, <- sum_scale_right. f_equal; [f_equal|].
+  - destruct (left_pure s); [|ring]. apply pure_scales; auto.
+  - unfold sane in Hs. destruct (left_gaussian s) as [u|]; [|ring]. unfold beside.
+    replace (b * t * exp (- left_aside s)) with (t * (b * exp (- left_aside s))) by ring.
+    rewrite (Rmult_comm a t), (gaussian_scales _ G); [ring | apply units_nonneg; auto | auto | auto |].
+    apply Rmult_le_pos; [auto | left; apply exp_pos].
+  - apply sum_ext. intros k _. destruct (order_used k); [|ring]. apply renyi_scales; auto.
+Qed.
+
 (* Along every path of an admitted interaction some rule is alive at the end. *)
 Fixpoint ends_alive (s : state) (t : tree) : Prop :=
   match t with
   | Stop _ _ => alive s
+  | Free n p next => chances n p /\ forall i, (i < n)%nat -> ends_alive s (next i)
   | Use c n p q _ _ next => good c /\ as_private c n p q /\ forall i, (i < n)%nat -> ends_alive (spend s c) (next i)
   end.
 
 Theorem potential : forall t s a b, ends_alive s t -> sane s -> 0 <= a -> 0 <= b -> (0 < a -> 0 < b) ->
   a * chance Held1 (fun x => x) t - b * chance Held2 (fun x => x) t <= all_potential s a b.
 Proof.
-  induction t as [inside h|c n p q p' q' next IH]; intros s a b H Hs Ha Hb Hab; simpl in *.
+  induction t as [inside h|n p next IH|c n p q p' q' next IH]; intros s a b H Hs Ha Hb Hab; simpl in *.
   - destruct (all_nonneg s a b Hs Ha Hb) as (N1 & N2 & N3). pose proof (stop_alive s a b Hs H Ha Hb Hab).
     unfold all_potential in *. destruct inside; lra.
+  - destruct H as ([Hp1 Hp] & Hn). rewrite <- !sum_scale, <- sum_minus.
+    apply Rle_trans with (sum n (fun i => all_potential s a b * p i)); [|rewrite sum_scale, Hp1; lra].
+    apply sum_le. intros i Hi. specialize (Hp i Hi). rewrite <- all_scales by auto.
+    replace (a * (p i * chance Held1 (fun x => x) (next i)) - b * (p i * chance Held2 (fun x => x) (next i)))
+      with (a * p i * chance Held1 (fun x => x) (next i) - b * p i * chance Held2 (fun x => x) (next i)) by ring.
+    apply IH; auto; try (apply Rmult_le_pos; auto). intros H0. destruct (Rle_lt_or_eq_dec 0 (p i) Hp) as [P|P]; [|rewrite <- P in H0; lra].
+    apply Rmult_lt_0_compat; auto. apply Hab. destruct (Rle_lt_or_eq_dec 0 a Ha) as [A|A]; auto. rewrite <- A in H0. lra.
   - destruct H as (Hc & V & Hn). rewrite <- !sum_scale, <- sum_minus.
     apply Rle_trans with (sum n (fun i => all_potential (spend s c) (a * p i) (b * q i))).
     + apply sum_le. intros i Hi.
@@ -586,6 +610,7 @@ Qed.
 Fixpoint failing (part : R) (spent : R) (t : tree) : Prop :=
   match t with
   | Stop _ _ => spent <= part
+  | Free n p next => chances n p /\ forall i, (i < n)%nat -> failing part spent (next i)
   | Use c n p q p' q' next => 0 <= fails_use c /\ chances n p /\ chances n q /\ chances n p' /\ chances n q' /\
       (forall i, (i < n)%nat -> (1 - fails_use c) * p i <= p' i /\ (1 - fails_use c) * q i <= q' i) /\
       forall i, (i < n)%nat -> failing part (spent + fails_use c) (next i)
@@ -596,15 +621,17 @@ Proof. intros n p [H _]. destruct n; [simpl in H; lra | lia]. Qed.
 
 Lemma failing_spent : forall t part spent, failing part spent t -> spent <= part.
 Proof.
-  induction t as [|c n p q p' q' next IH]; intros part spent H; simpl in H; auto.
+  induction t as [|n p next IH|c n p q p' q' next IH]; intros part spent H; simpl in H; auto.
+  { destruct H as (Hp & H). apply (IH 0%nat part spent), H, (outcomes n p Hp). }
   destruct H as (Hf & Hp & _ & _ & _ & _ & H). pose proof (outcomes n p Hp) as Hn.
   specialize (IH 0%nat part (spent + fails_use c) (H 0%nat Hn)). lra.
 Qed.
 
 Lemma chance_nonneg : forall t part spent w event, failing part spent t -> 0 <= chance w event t.
 Proof.
-  induction t as [|c n p q p' q' next IH]; intros part spent w event H; simpl in *.
+  induction t as [|n p next IH|c n p q p' q' next IH]; intros part spent w event H; simpl in *.
   - destruct (event inside); lra.
+  - destruct H as ([_ Hp] & H). apply sum_nonneg. intros i Hi. apply Rmult_le_pos; [auto | eapply IH; eauto].
   - destruct H as (_ & [_ Hp] & [_ Hq] & [_ Hp'] & [_ Hq'] & _ & H).
     apply sum_nonneg. intros i Hi. apply Rmult_le_pos; [destruct w; auto | eapply IH; eauto].
 Qed.
@@ -612,8 +639,10 @@ Qed.
 Lemma chance_total : forall t part spent w, failing part spent t ->
   chance w (fun x => x) t + chance w negb t = 1.
 Proof.
-  induction t as [|c n p q p' q' next IH]; intros part spent w H; simpl in *.
+  induction t as [|n p next IH|c n p q p' q' next IH]; intros part spent w H; simpl in *.
   - destruct inside; simpl; lra.
+  - destruct H as ([Hp _] & H). rewrite <- sum_plus, <- Hp. apply sum_ext. intros i Hi.
+    rewrite <- Rmult_plus_distr_l, (IH i part spent); auto. lra.
   - destruct H as (_ & [Hp _] & [Hq _] & [Hp' _] & [Hq' _] & _ & H). rewrite <- sum_plus.
     rewrite (sum_ext n _ (match w with Held1 => p | Held2 => q | Real1 => p' | Real2 => q' end)).
     + destruct w; auto.
@@ -624,8 +653,13 @@ Qed.
 Lemma held_kept : forall t part spent (w : bool) event, failing part spent t -> 0 <= spent -> part <= 1 ->
   (1 - (part - spent)) * chance (if w then Held1 else Held2) event t <= chance (if w then Real1 else Real2) event t.
 Proof.
-  induction t as [|c n p q p' q' next IH]; intros part spent w event H Hs Hp1.
+  induction t as [|n p next IH|c n p q p' q' next IH]; intros part spent w event H Hs Hp1.
   - simpl in *. destruct (event inside); lra.
+  - simpl in *. destruct H as ([_ Hp] & H). rewrite <- sum_scale. apply sum_le. intros i Hi.
+    pose proof (IH i part spent w event (H i Hi) Hs Hp1). specialize (Hp i Hi).
+    replace ((1 - (part - spent)) * (p i * chance (if w then Held1 else Held2) event (next i)))
+      with (p i * ((1 - (part - spent)) * chance (if w then Held1 else Held2) event (next i))) by ring.
+    apply Rmult_le_compat_l; auto.
   - simpl in *. pose proof H as H0. destruct H as (Hf & Hp & Hq & Hp' & Hq' & Hfail & H).
     rewrite <- sum_scale. apply sum_le. intros i Hi.
     pose proof (failing_spent _ _ _ (H i Hi)) as Hsp.
@@ -685,7 +719,8 @@ Lemma kept_parts : forall B first t path, sound B ->
 Proof.
   intros B first t path HB Hr. revert path.
   assert (length (most_orders (fst (chosen B first))) = width) as Hw by (apply (sound_units B HB), chosen_one).
-  induction t as [inside h|c n p q p' q' next IH]; intros path H; simpl in H.
+  induction t as [inside h|n p next IH|c n p q p' q' next IH]; intros path H; simpl in H.
+  2: { destruct H as (Hp & H). split; simpl; (split; [exact Hp|]); intros i Hi; apply (IH i path); auto. }
   - destruct H as (rest & -> & -> & Hg & Ha).
     destruct (admits_alive B first rest (sound_flags B HB) Hg Hw) as [H1 H2]; auto.
     intros c k Hin. apply Hr. rewrite Forall_forall in Hg. auto.
@@ -717,7 +752,7 @@ Qed.
 
 (* Whatever a ledger admits is (epsilon, delta)-private: for every pair of neighbouring tables and every adaptive interaction
    with them, every event of the transcript has P <= e^epsilon P' + delta; failures included, where delta is above zero. *)
-Theorem ledger_private : forall B first t, sound B -> Q2R (delta B) > 0 ->
+Theorem ledger_private_from_first : forall B first t, sound B -> Q2R (delta B) > 0 ->
   (forall c k, good c -> (0 <= nth k (renyi c) 0)%Z) ->
   kept B first [] t ->
   chance Real1 (fun x => x) t <= exp (Q2R (epsilon B)) * chance Real2 (fun x => x) t + Q2R (delta B).
@@ -755,6 +790,28 @@ Proof.
   lra.
 Qed.
 
+(* The same where the first charge, too, is chosen on seeing answers that are alike from both tables: so it is for an individual
+   of one period of a window, whose charges come after those of other periods. *)
+Fixpoint begins (B : budget) (t : tree) : Prop :=
+  match t with
+  | Free n p next => chances n p /\ forall i, (i < n)%nat -> begins B (next i)
+  | _ => exists first, kept B first [] t
+  end.
+
+Theorem ledger_private : forall B t, sound B -> Q2R (delta B) > 0 ->
+  (forall c k, good c -> (0 <= nth k (renyi c) 0)%Z) ->
+  begins B t ->
+  chance Real1 (fun x => x) t <= exp (Q2R (epsilon B)) * chance Real2 (fun x => x) t + Q2R (delta B).
+Proof.
+  intros B t HB Hd Hr. induction t as [inside h|n p next IH|c n p q p' q' next IH]; intros H.
+  1, 3: destruct H as (first & H); apply (ledger_private_from_first B first); auto.
+  destruct H as ([Hp1 Hp] & H). simpl.
+  apply Rle_trans with (sum n (fun i => p i * (exp (Q2R (epsilon B)) * chance Real2 (fun x => x) (next i) + Q2R (delta B)))).
+  - apply sum_le. intros i Hi. apply Rmult_le_compat_l; auto.
+  - rewrite (sum_ext n _ (fun i => exp (Q2R (epsilon B)) * (p i * chance Real2 (fun x => x) (next i)) + Q2R (delta B) * p i))
+      by (intros; ring). rewrite sum_plus, !sum_scale, Hp1. lra.
+Qed.
+
 (* Without delta the pure rule alone admits, and nothing may fail. *)
 Theorem pure_ledger_private : forall B first t, sound B -> Q2R (delta B) = 0 ->
   (forall c k, good c -> (0 <= nth k (renyi c) 0)%Z) ->
@@ -771,7 +828,17 @@ Proof.
       forall a b, 0 <= a -> 0 <= b ->
       a * chance Held1 (fun x => x) t - b * chance Held2 (fun x => x) t <=
         match left_pure s with Some l => pure_potential l a b | None => 0 end) as H.
-  { clear t Hk Hf Hpart. induction t as [inside h|c n p q p' q' next IH]; intros path s Hk Hs a b Ha Hb.
+  { clear t Hk Hf Hpart. induction t as [inside h|n p next IH|c n p q p' q' next IH]; intros path s Hk Hs a b Ha Hb.
+    2: { simpl in Hk. destruct Hk as ([Hp1 Hp] & Hk). simpl chance. rewrite <- !sum_scale, <- sum_minus.
+      apply Rle_trans with (sum n (fun i => match left_pure s with Some l => pure_potential l a b | None => 0 end * p i));
+        [|rewrite sum_scale, Hp1; lra].
+      apply sum_le. intros i Hi. specialize (Hp i Hi).
+      replace (a * (p i * chance Held1 (fun x => x) (next i)) - b * (p i * chance Held2 (fun x => x) (next i)))
+        with (a * p i * chance Held1 (fun x => x) (next i) - b * p i * chance Held2 (fun x => x) (next i)) by ring.
+      replace (match left_pure s with Some l => pure_potential l a b | None => 0 end * p i)
+        with (match left_pure s with Some l => pure_potential l (a * p i) (b * p i) | None => 0 end)
+        by (destruct (left_pure s); [apply pure_scales; auto | ring]).
+      apply (IH i path); auto; apply Rmult_le_pos; auto. }
     - simpl in Hk. destruct Hk as (rest & -> & -> & Hg & Hadm). unfold admits in Hadm.
       assert (Qeq_bool (delta B) 0 = true) as E.
       { apply Qeq_eq_bool, eqR_Qeq. rewrite Hd. unfold Q2R. simpl. lra. }

@@ -185,6 +185,8 @@ def find_axioms() -> dict[str, set[str]]:
     found = {}
     for claim in claims:
         printed = (BUILD / f"axioms.{claim['name']}.out").read_text(encoding="utf-8")
+        if not printed.startswith(("Closed under the global context", "Axioms:")):
+            raise ProofError(f"the axioms of {claim['name']} could not be read")
         found[str(claim["name"])] = set(re.findall(r"^([\w.]+)\s*:", printed, re.MULTILINE)) - {"Axioms"}
     return found
 
