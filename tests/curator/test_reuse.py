@@ -247,6 +247,7 @@ def test_a_plan_that_grows_is_looked_at():
         "shape",
         "unit",
         "chosen",
+        "listed",  # it decides the labels of keys, which a question has
     }
     assert {each.name for each in fields(Key)} == {"node", "tree", "labels", "type"}
     plain = {
