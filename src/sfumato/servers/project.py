@@ -16,7 +16,7 @@ from sfumato.core.engine.encode import connect, hide_failures
 from sfumato.core.engine.sealed import Sealed, needed_columns
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
-from sfumato.core.facts.table import PublicTable, Table, cap_records, find_place
+from sfumato.core.facts.table import PublicTable, Table, find_place
 
 if TYPE_CHECKING:
     from sfumato.core.algebra.measures import Checked, Query
@@ -211,8 +211,6 @@ class ProjectEngine:
         from sfumato.servers.push.plan import add_aggregates
 
         names = names_in(checked)
-        if table.unit.private_records:
-            table = cap_records(table, checked.unit.max_records)  # what was chosen for the statement
         with hide_failures(f"the table {table.name}"):
             progress("aggregating on the server")
             inside, beyond = server.aggregate(table, pushed, self.here.wanted(table, names))

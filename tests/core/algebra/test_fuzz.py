@@ -202,9 +202,13 @@ class Liar:
         statistic = draw.choice(
             ["records", "present", "individuals", "distinct", "sum", "square", "quantile"]
         )
+        facts = {}
+        if draw.random() < (0.6 if statistic in core.ADDED else 0.03):
+            bound = draw.choice([None, draw.randint(1, 9), 2 ** draw.randint(0, 51), 1024 * 3])
+            facts = {"clip": core.Clip(draw.choice(["L1", "L2"]), bound), "grid": draw.choice([1, 1024])}
         if statistic in ("records", "individuals"):
-            return core.Measure(statistic=statistic)
-        facts = {"low": low, "high": high} if statistic in ("sum", "square", "quantile") else {}
+            return core.Measure(statistic=statistic, **facts)
+        facts |= {"low": low, "high": high} if statistic in ("sum", "square", "quantile") else {}
         if statistic in ("sum", "square"):
             facts |= {
                 "centre": draw.choice([Fraction(0), (low + high) / 2, low]),
@@ -256,6 +260,8 @@ def find_fault(one, two, checked):
         ]
         gap = np.concatenate(gaps) if gaps else np.zeros(1)
         for norm, size in (("L1", np.abs(gap).sum()), ("L2", np.sqrt((gap**2).sum()))):
+            if norm == "L1" and measure.clip is not None and measure.clip.norm == "L2":
+                continue  # which is refused
             if size > float(core.find_sensitivity(measure, checked, norm=norm)) * (1 + 1e-12):
                 return f"{measure.statistic}: {norm} distance {size}"
     return None
@@ -296,6 +302,17 @@ def test_whoever_plans_a_query_it_is_refused_or_moves_by_its_sensitivity(tmp_pat
     assert not faults, faults[0]
     assert seen["answered"] > COUNT / 10, seen
     assert seen["refused"] > COUNT / 10, seen
+
+
+def test_clips_that_are_not_applied_are_noticed(tmp_path, monkeypatch):
+    hold = aggregates._hold_to_norm
+
+    def forget(connection, share, clip, *, groups):
+        most = clip.bound and core.MOST_STEPS
+        return hold(connection, share, core.Clip(clip.norm, most), groups=groups)
+
+    monkeypatch.setattr(aggregates, "_hold_to_norm", forget)
+    assert run(tmp_path, "add-remove", count=150)[1]
 
 
 def test_rows_that_are_not_bounded_are_noticed(tmp_path, monkeypatch):

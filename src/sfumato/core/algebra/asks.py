@@ -184,11 +184,14 @@ def score_range(measure: Measure, unit: PrivacyUnit) -> int:
 def _count_vectors(measure: Measure, drawn: Noised | Levelled | Divided) -> int:
     """Return the number of vectors that get noise, none of which moves by more than the measure does."""
     is_steps = measure.statistic == "quantile" and measure.labels is None
+    is_norms = measure.clip is not None and measure.clip.bound is None
     match drawn:
         case Noised() if not is_steps:
             return 1
-        case Levelled() if measure.statistic in ("individuals", "records per individual"):
+        case Levelled() if is_norms or measure.statistic in ("individuals", "records per individual"):
             raise refuse("numbers of individuals do not add up over groups")
+        case Levelled() if measure.clip is not None and measure.clip.norm == "L2":
+            raise refuse("sums over groups of what is held to an L2 norm, which they may exceed")
         case Levelled(levels=levels) if measure.statistic != "quantile":
             return len(levels)
         case Divided(widths=widths) if is_steps and all(1 <= width <= CELLS for width in widths):

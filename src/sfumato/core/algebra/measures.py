@@ -7,7 +7,7 @@ groups of one individual count (`Checked`), and from both the contribution (docs
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.rows import Rows, Shape, Tables, check_in_scope, check_rows
+from sfumato.core.algebra.rows import Rows, Scan, Shape, Tables, check_in_scope, check_rows, walk_rows
 from sfumato.core.cost.curves import histogram_sensitivity
 from sfumato.core.errors import refuse
 from sfumato.core.exact import round_up
 from sfumato.core.facts.domain import Label
-from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, cap_unit
+from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, Table, cap_records
 
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
@@ -36,9 +36,34 @@ CAPS: tuple[int, ...] = tuple(2**power for power in range(MOST_RECORDS.bit_lengt
 
 MOST_GROUPS = 2**24
 
+MOST_STEPS = 2**51
+"""The largest clip, and the most of one individual in a group that is told apart, in units of 1 / grid."""
+
+NORMS: tuple[int, ...] = tuple(sorted({math.isqrt(2**power) for power in range(103)}))
+"""The norms that individuals are counted by, in half octaves: powers of the root of 2 up to MOST_STEPS."""
+
+ADDED: tuple[str, ...] = ("records", "present", "sum", "square")
+"""What is a sum over records, so that an individual's part of it can be scaled down."""
+
 Statistic = Literal[
     "records", "present", "individuals", "distinct", "sum", "square", "quantile", "records per individual"
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """The most that all records of an individual together add to a measure, as a norm over the groups.
+
+    The `bound` is in units of 1 / grid. Who adds more is scaled down to it; no record is cut. Without a bound
+    the measure is not answered, but individuals are counted by the norm of what they add to it.
+    """
+
+    norm: Literal["L1", "L2"]
+    bound: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound is not None and not 1 <= self.bound <= MOST_STEPS:
+            raise ValueError("a clip of nothing, or beyond what is told apart")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +82,9 @@ class Measure:
 
     With `private`, the operand, its bounds are chosen from a noisy histogram first. Until then it `is_open`:
     its bounds stand for all others.
+
+    With a `clip`, all records of an individual count, and what they add together is held to a norm. A count
+    then has a `grid` too: a record adds so many units.
     """
 
     statistic: Statistic
@@ -73,8 +101,15 @@ class Measure:
     private: exp.Expr | None = None
     edges: tuple[Fraction, ...] | None = None
     parts: int = 0
+    clip: Clip | None = None
 
     def __post_init__(self) -> None:
+        if self.clip is not None and self.statistic not in ADDED:
+            raise ValueError("a clip of what is no sum over records")
+        if self.statistic in ("records", "present") and not 1 <= self.grid <= (
+            MOST_STEPS if self.clip else 1
+        ):
+            raise ValueError("a grid of counts that nobody holds to a norm, or that is too fine")
         if self.private is not None and self.statistic == "sum" and self._farthest > LARGEST:
             raise ValueError("a record would add more than is charged for")
         if self.edges is not None and not (len(self.edges) <= CELLS and sorted(self.edges) == [*self.edges]):
@@ -116,7 +151,7 @@ class Measure:
         if self.statistic == "sum":
             # The same for all bounds that may be chosen, so that the charge is made before they are.
             return self._farthest if self.private is None else LARGEST
-        return self.grid if self.statistic == "square" else 1
+        return self.grid if self.statistic in ADDED else 1
 
     @property
     def _farthest(self) -> int:
@@ -142,6 +177,10 @@ class Measure:
                 facts = " in the chosen bounds"
         where = "" if self.quantile is None else f" at {self.quantile}"
         where = f" in {self.parts} parts" if self.parts else where
+        if self.clip is not None and self.clip.bound is None:
+            where += f", individuals by its {self.clip.norm} norm"
+        elif self.clip is not None:
+            where += f", of each individual up to {self.clip.bound}/{self.grid} in {self.clip.norm}"
         return f"{self.statistic}({inner}){facts}{where}"
 
 
@@ -160,8 +199,8 @@ class Group:
 class Query:
     """What outside code may ask of records: measures of rows, in groups.
 
-    An individual counts in at most `max_groups` groups. `max_records` is the bound that was chosen for tables
-    that state none.
+    An individual counts in at most `max_groups` groups, but in measures with a clip. `max_records` is the
+    bound for tables that state none.
     """
 
     rows: Rows
@@ -204,7 +243,21 @@ class Checked:
     def only_counts(self) -> bool:
         """Whether one number of records per individual is all that is needed."""
         counted = ("records", "individuals", "records per individual")
-        return not self.query.groups and all(each.statistic in counted for each in self.query.measures)
+        cut = [each for each in self.query.measures if each.clip is None]
+        return not self.query.groups and all(each.statistic in counted for each in cut)
+
+    @property
+    def clipped(self) -> Checked | None:
+        """The same for the measures with a clip; None if there are none."""
+        return self._select([each for each in self.query.measures if each.clip is not None])
+
+    @property
+    def cut(self) -> Checked | None:
+        """The same for the measures without a clip, for which records are cut; None if there are none."""
+        return self._select([each for each in self.query.measures if each.clip is None])
+
+    def _select(self, measures: list[Measure]) -> Checked | None:
+        return replace(self, query=replace(self.query, measures=tuple(measures))) if measures else None
 
 
 def check_query(query: Query, tables: Tables) -> Checked:
@@ -212,17 +265,18 @@ def check_query(query: Query, tables: Tables) -> Checked:
 
     Nothing that the planner says of bounds, individuals or sensitivities is used: docs/proofs/algebra.md.
     """
+    for part in walk_rows(query.rows):
+        table = tables.get(part.table) if isinstance(part, Scan) else None
+        if isinstance(table, Table) and table.unit.private_records:
+            if query.max_records is None or not 1 <= query.max_records <= MOST_RECORDS:
+                raise refuse("a bound on records that nobody chose")
+            # From here on it is as if the table stated it.
+            tables = {**tables, table.name: cap_records(table, query.max_records)}
     shape = check_rows(query.rows, tables)
     unit = shape.unit
     if unit is None:
         raise refuse("a private query of public tables")
     tallied = any(each.statistic == "records per individual" for each in query.measures)
-    if unit.private_records:
-        if shape.joined or shape.multiplied or shape.individuals or len(shape.tables) > 1:
-            raise refuse('max_records = "private" is for statements about the records of one table')
-        if query.max_records is None or not 1 <= query.max_records <= MOST_RECORDS:
-            raise refuse("a bound on records that nobody chose")
-        unit = cap_unit(unit, query.max_records)
     if tallied and (len(query.measures) > 1 or query.groups or shape.joined or unit.column is None):
         raise refuse("individuals are counted by their records alone, without groups")
     for measure in query.measures:
@@ -240,6 +294,8 @@ def check_query(query: Query, tables: Tables) -> Checked:
         raise refuse("groups, or measures, that are none or too many")
     if checked.is_open and any(each.statistic == "quantile" for each in query.measures):
         raise refuse("quantiles of groups that are not public")
+    if checked.clipped is not None and (checked.is_open or unit.column is None):
+        raise refuse("individuals are held to a norm in public groups, where a column names them")
     return checked
 
 
@@ -252,8 +308,19 @@ def bound_measure(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Lit
     """Return the same for rows of a unit, of which an individual is in at most so many groups.
 
     Privacy: an individual has at most max_records rows, in at most so many groups, and each row adds at most
-    `largest` in absolute value; docs/proofs/sql.md, section 3.
+    `largest` in absolute value; with a clip all that it has adds a vector of at most that norm, or 1 to one
+    count. docs/proofs/sql.md, section 3.
     """
+    clip = measure.clip
+    if clip is not None:
+        if norm == "L1" and clip.norm == "L2":
+            raise refuse("noise for what is bounded in L1 on what is held to an L2 norm")
+        return histogram_sensitivity(
+            contribution=Fraction(1 if clip.bound is None else clip.bound),
+            norm=norm,
+            neighbours=unit.neighbours,
+            signed=clip.bound is not None and measure.is_signed,
+        )
     match measure.statistic:
         case "records per individual":
             contribution = Fraction(1)
@@ -265,6 +332,16 @@ def bound_measure(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Lit
     return histogram_sensitivity(
         contribution=contribution, norm=norm, neighbours=unit.neighbours, signed=measure.is_signed
     )
+
+
+def tally_norms(true_norms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many individuals have at most each of NORMS, and more than the one before.
+
+    >>> tally_norms(np.array([0, 1, 1, 3, 5]))[:4].tolist()
+    [2, 0, 1, 1]
+    """
+    places = np.searchsorted(NORMS, true_norms[true_norms > 0])
+    return np.bincount(np.minimum(places, len(NORMS) - 1), minlength=len(NORMS)).astype(np.int64)
 
 
 def tally_individuals(true_sizes: NDArray[np.int64]) -> NDArray[np.int64]:

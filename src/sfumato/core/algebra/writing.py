@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -39,7 +40,7 @@ from sfumato.core.algebra.rows import (
     read_shape,
     walk_rows,
 )
-from sfumato.core.facts.table import UNIT
+from sfumato.core.facts.table import UNIT, Table
 
 _ENDS: dict[str, type[exp.Expr]] = {"least": exp.Min, "most": exp.Max}
 _SIGNS: dict[Sign, tuple[tuple[type[exp.Expr], str], ...]] = {
@@ -256,3 +257,37 @@ def _clamp(value: str, low: Fraction, high: Fraction, kind: str) -> str:
         f"CASE WHEN {value} < {number(low)} THEN {number(low)} "
         f"WHEN {value} > {number(high)} THEN {number(high)} ELSE {value} END"
     )
+
+
+def count_rows(node: Rows | Listed, writer: Writer, execute: Callable[[str], Any]) -> int | None:
+    """The most rows of one individual that joins make, None of public rows; these are asked for repeats."""
+    match node:
+        case Scan():
+            table = writer.tables[node.table]
+            return table.unit.max_records if isinstance(table, Table) else None
+        case Union():
+            parts = [count_rows(each, writer, execute) for each in node.parts]
+            return None if None in parts else sum(each or 0 for each in parts)
+        case Individuals() if node.alone:
+            return 1
+        case Join():
+            left, right = (count_rows(each, writer, execute) for each in (node.left, node.right))
+            if right is None:
+                # A record meets at most as many public rows as share one key.
+                return None if left is None else left * _most_repeats(writer, node.right, node.pairs, execute)
+            return right * (_most_repeats(writer, node.left, node.pairs, execute) if left is None else left)
+        case _:
+            return count_rows(node.rows, writer, execute)
+
+
+def _most_repeats(writer: Writer, node: Rows, pairs: tuple[Pair, ...], execute: Callable[[str], Any]) -> int:
+    """How often a key of a join stands in public rows."""
+    scope = read_shape(node, writer.tables).scope
+    sides = [(side, pair.kind) for pair in pairs for side in (pair.one, pair.other) if side.table in scope]
+    # As they are compared: two keys may be one after their conversion.
+    keys = ", ".join(sorted({f"TRY_CAST({side.sql(dialect='duckdb')} AS {kind})" for side, kind in sides}))
+    counts = writer.select(node).select("count(*) AS n").sql(dialect="duckdb") + f" GROUP BY {keys}" * bool(
+        keys
+    )
+    ((found,),) = execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
+    return max(1, int(found))

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import is_condition, list_untold_conditions, make_total, shield
-from sfumato.core.algebra.measures import CELLS, Checked, Measure, tally_individuals
+from sfumato.core.algebra.measures import (
+    CELLS,
+    MOST_STEPS,
+    Checked,
+    Clip,
+    Measure,
+    tally_individuals,
+    tally_norms,
+)
 from sfumato.core.algebra.rows import (
     Among,
     Filter,
@@ -28,12 +36,10 @@ from sfumato.core.algebra.rows import (
     Rows,
     Scan,
     Tested,
-    Union,
     list_expressions,
-    read_shape,
     walk_rows,
 )
-from sfumato.core.algebra.writing import Writer
+from sfumato.core.algebra.writing import Writer, count_rows
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.encode import find_interval, quote_name
 from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
@@ -42,7 +48,7 @@ from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, Table
 
 if TYPE_CHECKING:
-    from sfumato.core.algebra.rows import Listed, Pair
+    pass
 
 
 _BATCH_ROWS = 2**20
@@ -81,10 +87,12 @@ def open_sealed(
     name, inside = table.name, sealed.inside
     if NUMBER not in inside.column_names:
         inside = inside.append_column(UNIT, to_arrow(np.arange(inside.num_rows)))
-    if checked.shape.joined or checked.shape.individuals:
-        # Of what is grouped by individuals, or not multiplied, all records are looked at.
-        register_columns(connection, _part("all", name), _list_all(checked, sealed, inside))
-        if not checked.shape.multiplied:
+    apart = checked.shape.joined or checked.shape.individuals
+    if apart or checked.clipped is not None:
+        # Of what is grouped by individuals, held to a norm, or not multiplied, all records are looked at.
+        whole = _list_all(sealed, inside, numbered=not checked.shape.joined)
+        register_columns(connection, _part("all", name), whole)
+        if apart and not checked.shape.multiplied:
             return
     if not checked.shape.joined:
         register_columns(connection, _part("inside", name), _by_number(inside))
@@ -105,12 +113,11 @@ def open_sealed(
     register_columns(connection, name, inside)
 
 
-def _list_all(checked: Checked, sealed: Sealed, inside: pa.Table) -> pa.Table:
-    if not sealed.crowd.num_rows:
-        return _by_number(inside) if checked.shape.numbered else inside
-    crowd = sealed.crowd.select(inside.column_names)
-    whole = pa.concat_tables([inside, crowd])
-    return _by_number(whole) if checked.shape.numbered else whole
+def _list_all(sealed: Sealed, inside: pa.Table, *, numbered: bool) -> pa.Table:
+    whole = inside
+    if sealed.crowd.num_rows:
+        whole = pa.concat_tables([inside, sealed.crowd.select(inside.column_names)])
+    return _by_number(whole) if numbered else whole
 
 
 def _order_crowd(checked: Checked, sealed: Sealed) -> pa.Table:
@@ -123,11 +130,18 @@ def count_aggregates(
     """Return the exact aggregates of a query, each individual held to the bounds that were derived.
 
     Privacy: an individual is in at most max_records rows of what is aggregated and in at most
-    max_groups groups; docs/proofs/sql.md derives the sensitivities from that.
+    max_groups groups, or what all its rows add together is held to a norm; docs/proofs/sql.md derives the
+    sensitivities from that.
     """
+    if checked.clipped is not None:
+        held = iter(_hold_to_norms(connection, checked.clipped))
+        cut = () if checked.cut is None else count_aggregates(connection, checked.cut, sealed).true_values
+        kept = iter(cut)
+        values = tuple(next(kept if each.clip is None else held) for each in checked.query.measures)
+        return TrueAggregates(values, None, None)
     counted = checked.only_counts
     if checked.shape.joined:
-        connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {_encoded(checked, with_unit=True)}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE _sf_encoded AS {_encoded(checked, with_unit=True)}")
         if counted:
             return _clip_joined(connection, checked)
         rows = _bound_rows(connection, checked)
@@ -468,6 +482,62 @@ def _spread(checked: Checked, **counted: int) -> TrueAggregates:
     return TrueAggregates(values, None, None)
 
 
+def _hold_to_norms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> list[NDArray[np.int64]]:
+    """Sums over individuals, what each adds to the groups scaled down to a norm; or individuals by that norm.
+
+    Privacy: what is scaled is a function of the individual's rows, in any order, and rounded towards zero;
+    docs/proofs/sql.md, section 3a.
+    """
+    part = None if checked.shape.joined else "all"
+    sums = ", ".join(
+        f"greatest(least({_add_up(index, measure)}, {MOST_STEPS}), -{MOST_STEPS})::HUGEINT AS a{index}"
+        for index, measure in enumerate(checked.query.measures)
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE _sf_shares AS SELECT u, {_cell(checked)} AS cell, {sums} "
+        f"FROM ({_encoded(checked, with_unit=True, part=part)}) GROUP BY ALL"
+    )
+    return [
+        _hold_to_norm(connection, f"a{index}", measure.clip, groups=checked.size)
+        for index, measure in enumerate(checked.query.measures)
+        if measure.clip is not None
+    ]
+
+
+def _add_up(index: int, measure: Measure) -> str:
+    """What an individual adds to a group: 128 bits hold it, if fewer than 2^40 records add at most 2^53."""
+    added = "count(*)" if measure.statistic == "records" else f"COALESCE(sum(v{index}), 0)"
+    times = measure.grid if measure.statistic in ("records", "present") else 1
+    return f"{added}::HUGEINT * {times}::HUGEINT"
+
+
+def _hold_to_norm(
+    connection: duckdb.DuckDBPyConnection, share: str, clip: Clip, *, groups: int
+) -> NDArray[np.int64]:
+    """The sums over individuals of a column of _sf_shares, in so many groups; or who has which norm."""
+    if clip.norm == "L1" or groups == 1:
+        norm = f"sum(abs({share}))"
+    else:
+        # Never less than the root: 2^-50 is more than all that doubles round.
+        root = f"sqrt(CAST(sum({share} * {share}) AS DOUBLE))"
+        norm = f"CAST(floor({root} * {1 + 2**-50!r}::DOUBLE) AS HUGEINT) + 1"
+    norms = f"SELECT u, {norm} AS n FROM _sf_shares GROUP BY u"
+    if clip.bound is None:
+        counted = f"SELECT CAST(least(n, {MOST_STEPS}) AS BIGINT) FROM ({norms})"
+        return tally_norms(to_numpy(connection.sql(counted).to_arrow_table().column(0).combine_chunks()))
+    scaled = (
+        f"CASE WHEN n <= {clip.bound} THEN {share} "
+        f"ELSE sign({share}) * ((abs({share}) * {clip.bound}) // n) END"
+    )
+    total = f"CAST(greatest(least(sum({scaled}), {_SATURATED}), -{_SATURATED}) AS BIGINT)"
+    table = connection.sql(
+        f"SELECT cell, {total} FROM _sf_shares JOIN ({norms}) USING (u) GROUP BY cell"
+    ).to_arrow_table()
+    values = np.zeros(groups, np.int64)
+    values[to_numpy(table.column(0).combine_chunks())] = to_numpy(table.column(1).combine_chunks())
+    return values
+
+
 def _bound_rows(connection: duckdb.DuckDBPyConnection, checked: Checked) -> str:
     """A query for the bounded rows of a join: at most max_records of every individual."""
     columns = _columns(checked)
@@ -622,49 +692,9 @@ def check_joins(connection: duckdb.DuckDBPyConnection, checked: Checked) -> None
     """
     most = None
     if checked.shape.multiplied:
-        most = _count_rows(connection, checked.query.rows, Writer(checked.tables))
+        most = count_rows(checked.query.rows, Writer(checked.tables), connection.execute)
     if most is not None and most > _MOST_JOINED:
         raise refuse(
             f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
             "join fewer times, on more columns, or lower max_records"
         )
-
-
-def _count_rows(connection: duckdb.DuckDBPyConnection, node: Rows | Listed, writer: Writer) -> int | None:
-    """The most rows of one individual, None of public rows."""
-    match node:
-        case Scan():
-            table = writer.tables[node.table]
-            return table.unit.max_records if isinstance(table, Table) else None
-        case Union():
-            parts = [_count_rows(connection, each, writer) for each in node.parts]
-            return None if None in parts else sum(each or 0 for each in parts)
-        case Individuals() if node.alone:
-            return 1
-        case Join():
-            left, right = (_count_rows(connection, each, writer) for each in (node.left, node.right))
-            if right is None:
-                # A record meets at most as many public rows as share one key.
-                return (
-                    None if left is None else left * _most_repeats(connection, writer, node.right, node.pairs)
-                )
-            return right * (
-                _most_repeats(connection, writer, node.left, node.pairs) if left is None else left
-            )
-        case _:
-            return _count_rows(connection, node.rows, writer)
-
-
-def _most_repeats(
-    connection: duckdb.DuckDBPyConnection, writer: Writer, node: Rows, pairs: tuple[Pair, ...]
-) -> int:
-    """How often a key of a join stands in public rows."""
-    scope = read_shape(node, writer.tables).scope
-    sides = [(side, pair.kind) for pair in pairs for side in (pair.one, pair.other) if side.table in scope]
-    # As they are compared: two keys may be one after their conversion.
-    keys = ", ".join(sorted({f"TRY_CAST({side.sql(dialect='duckdb')} AS {kind})" for side, kind in sides}))
-    counts = writer.select(node).select("count(*) AS n").sql(dialect="duckdb") + f" GROUP BY {keys}" * bool(
-        keys
-    )
-    ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
-    return max(1, int(found))

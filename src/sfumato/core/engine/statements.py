@@ -12,7 +12,7 @@ from sfumato.core.engine.duckdb import DuckDBEngine
 from sfumato.core.engine.encode import connect, hide_failures, quote_name
 from sfumato.core.engine.sealed import Sealed, clean_column, clean_schema, register_columns
 from sfumato.core.errors import SfumatoError, SourceError, UnsupportedQuery, refuse
-from sfumato.core.facts.table import PublicTable, Table, cap_records
+from sfumato.core.facts.table import PublicTable, Table
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -28,7 +28,7 @@ _PUBLIC_TEXT = 100_000
 class StatementEngine(DuckDBEngine):
     """An engine that answers checked queries from sealed tables, and queries of public tables exactly."""
 
-    _bound: Checked | None = None
+    _bound: tuple[Query, Tables, Checked] | None = None
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
@@ -61,8 +61,8 @@ class StatementEngine(DuckDBEngine):
     def find_bound(self, query: Query, tables: Tables) -> Checked:
         """Returns what `bind` found of the query, if it was the last that was bound; else binds it now."""
         last, self._bound = self._bound, None
-        known = last is not None and last.query == query and last.tables == tables
-        return last if last is not None and known else self.bind(query, tables)
+        known = last is not None and last[0] == query and last[1] == tables
+        return last[2] if last is not None and known else self.bind(query, tables)
 
     def bind(self, query: Query, tables: Tables) -> Checked:
         """Checks a query, and refuses one that could only fail: it is run on sealed tables without a record.
@@ -88,7 +88,7 @@ class StatementEngine(DuckDBEngine):
             )
             reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
             raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
-        self._bound = checked
+        self._bound = query, tables, checked
         return checked
 
     def _check_names(self, checked: Checked) -> None:
@@ -149,9 +149,6 @@ class StatementEngine(DuckDBEngine):
             if isinstance(table, PublicTable):
                 register_columns(connection, name, self._read_public(table))
                 continue
-            if table.unit.private_records:
-                # What was chosen for the statement, which is about the records of this table alone.
-                table = cap_records(table, checked.unit.max_records)
             sealed = self._seal(table, names) if rows else self._seal_nothing(table, names)
             open_sealed(connection, checked, table, sealed)
             opened[name] = sealed
