@@ -1,6 +1,8 @@
 """The rule of a ledger against what the theorem is about: the same histories are admitted."""
 
+import math
 import random
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from sfumato.core.cost.budget import Budget, Spent, add_costs, admits
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.filter import (
+    ORDERS,
     RESERVES,
     UNIT,
     Trail,
@@ -97,6 +100,46 @@ def test_what_is_admitted_is_what_the_theorem_ledger_private_is_about(oracle, bu
     assert not differing, ("Ledger.ledger_private", differing[0])
     assert len(found) > 1900
     assert 0.1 < sum(found) / len(found) < 0.9
+
+
+def convert_order(epsilon, limit, order):
+    """The delta that the limit of an order converts to, as in the lemma renyi_start."""
+    with localcontext() as context:
+        context.prec = 60
+        x, left = (
+            Decimal(each.numerator) / each.denominator
+            for each in (order - 1, Fraction(limit, UNIT) - epsilon)
+        )
+        return (x * left - x * (1 + 1 / x).ln()).exp() / (1 + x)
+
+
+def convert_gaussian(epsilon, limit):
+    """The delta of Gaussian noise with this squared parameter."""
+    mu, epsilon = math.sqrt(Fraction(limit, UNIT)), float(epsilon)
+    near, far = ((epsilon / mu + side * mu / 2) / math.sqrt(2) for side in (-1, 1))
+    return (math.erfc(near) - math.exp(epsilon) * math.erfc(far)) / 2
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "5/2", "10"])
+@pytest.mark.parametrize("delta", ["1e-3", "1e-6", "1e-10"])
+def test_limits_are_sound_as_the_theorem_ledger_private_asks(epsilon, delta):
+    budget = Budget(epsilon, delta)
+    epsilon, rest = budget.epsilon, budget.conversion_delta
+    for limits, apart, most in (
+        (find_limits(epsilon, rest), 0, rest),
+        (find_limits(epsilon, rest, aside=epsilon / 3), epsilon / 3, rest),
+        (find_whole_limits(epsilon, budget.delta), 0, budget.delta),
+    ):
+        parts = [
+            convert_order(epsilon, limit, order)
+            for limit, order in zip(limits.orders, ORDERS, strict=True)
+            if limit >= 0
+        ]
+        total = convert_gaussian(epsilon - apart, limits.gaussian) + float(sum(parts))
+        assert total <= float(most) * (1 + 1e-9), "Ledger.sound"
+        assert total > float(most) * 0.7
+        assert limits.aside == (apart > 0)
+        assert limits.gaussian >= 0
 
 
 def test_a_bulk_of_uses_is_paid_like_one_after_another():
