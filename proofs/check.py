@@ -130,12 +130,13 @@ def install() -> str | None:
 
 
 def _installed(package: str) -> bool:
-    if package == "libcoq-coquelicot":
-        where = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=False).stdout.strip()
-        return bool(where) and Path(where, "user-contrib", "Coquelicot").is_dir()
-    return shutil.which({"coq": "coqc", "ocaml-nox": "ocamlfind"}[package]) is not None or (
-        package == "ocaml-nox" and shutil.which("ocamlopt") is not None
-    )
+    if package == "ocaml-nox":
+        return bool(shutil.which("ocamlopt") or shutil.which("ocamlc"))
+    coqc = shutil.which("coqc")
+    if coqc is None or package == "coq":
+        return coqc is not None
+    where = subprocess.run([coqc, "-where"], capture_output=True, text=True, check=False).stdout.strip()
+    return Path(where, "user-contrib", "Coquelicot").is_dir()
 
 
 def build() -> None:

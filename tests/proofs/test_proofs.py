@@ -65,6 +65,13 @@ def test_code_is_what_its_theorems_were_read_against(place, theorems):
     assert recorded == found, f"{place} changed: read {', '.join(theorems)} in proofs/ against it"
 
 
+def test_without_coq_the_proofs_are_skipped_with_the_reason(monkeypatch, capsys):
+    monkeypatch.setattr(check.shutil, "which", lambda _: None)
+    assert check.main() == 0
+    told = capsys.readouterr().out
+    assert told.startswith("proofs are skipped: not installed: coq libcoq-coquelicot ocaml-nox")
+
+
 def test_what_a_function_does_has_a_digest_and_how_it_is_laid_out_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr(check, "SOURCE", tmp_path)
     texts = (
