@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from sfumato.core.algebra.expressions import check_expression, make_total, shield
+from sfumato.core.algebra.expressions import check_expression, check_public, make_total, shield
 from sfumato.core.engine.encode import connect
 from sfumato.core.errors import UnsupportedQuery
 
@@ -101,3 +101,39 @@ def test_every_operation_is_wrapped_by_itself():
     total = make_total(read("t.a / 0 > CAST(t.b AS INT)")).sql(dialect="duckdb")
     assert total.count("TRY(") >= 2
     assert "TRY_CAST" in total
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM p, LATERAL read_csv('t.csv')",
+        "SELECT * FROM p CROSS JOIN LATERAL read_text('t.csv') AS z",
+        "SELECT (SELECT MAX(x) FROM p, LATERAL read_csv('t.csv')) FROM p",
+        "SELECT * FROM p CROSS APPLY read_csv('t.csv')",
+        "SUMMARIZE 't.csv'",
+        "SELECT * FROM (SUMMARIZE 't.csv'), p",
+        "WITH s AS (SUMMARIZE 't.csv') SELECT * FROM s",
+        "SELECT * FROM p UNION ALL SUMMARIZE 't.csv'",
+        "SELECT x IN (SUMMARIZE 't.csv') FROM p",
+        "DESCRIBE p",
+        "ATTACH 't.db'",
+        "SELECT * FROM p, 't.csv'",
+        'WITH "t.csv" AS (SELECT 1) SELECT * FROM p, "t.csv"',
+    ],
+)
+def test_beside_public_tables_nothing_reads_a_file(text):
+    with pytest.raises(UnsupportedQuery):
+        check_public(text, ["p"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM p, LATERAL (SELECT p.x + 1 AS y) AS z",
+        "SELECT * FROM p JOIN UNNEST([1, 2]) AS u(y) ON TRUE",
+        "WITH s AS (SELECT 1 AS x) SELECT * FROM (p JOIN s USING (x)) UNION ALL (VALUES (1))",
+        "SELECT * FROM (PIVOT p ON x USING COUNT(*))",
+    ],
+)
+def test_public_tables_are_joined_and_nested(text):
+    check_public(text, ["p"])

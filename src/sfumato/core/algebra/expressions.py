@@ -86,7 +86,10 @@ _NUMBER = re.compile(r"[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?")
 _WORD = re.compile(r"[A-Za-z_]{1,30}")
 _NAME = re.compile(r"\w+")
 _SETTINGS = ("current_setting", "getenv", "getvariable", "query", "query_table")
-_CHANGES = (exp.Command, exp.DDL, exp.DML, exp.Pragma, exp.Set, exp.Placeholder, exp.Parameter)
+_TOLD = (exp.Summarize, exp.Describe)
+_CHANGES = (exp.Command, exp.DDL, exp.DML, exp.Pragma, exp.Set, exp.Placeholder, exp.Parameter, *_TOLD)
+_READ = (exp.Query, exp.Table, exp.Values, exp.Unnest, exp.Pivot)
+_READING = (exp.CTE, exp.From, exp.Join, exp.Lateral, exp.Subquery, exp.Pivot)
 _NUMBERS = re.compile(r"\[[0-9]+(?:, [0-9]+)*\]")
 _FAR = re.compile(r"[eE][+-]?[0-9]{4,}$")
 _LONGEST = 1000  # characters of a constant, and of a text that a statement puts together
@@ -110,6 +113,8 @@ def check_public(text: str, names: Iterable[str]) -> None:
     in the place of a table, no setting, nothing that changes or goes on without an end.
     """
     tree = sqlglot.parse_one(text, read="duckdb")
+    if not isinstance(tree, exp.Query):
+        raise refuse("what is no query, beside public tables")
     made = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     # A name that is looked for in vain is taken for that of a file.
     known = {name.lower() for name in names} | {name for name in made if _NAME.fullmatch(name)}
@@ -118,6 +123,12 @@ def check_public(text: str, names: Iterable[str]) -> None:
             plain = isinstance(part.this, exp.Identifier) and not part.args.get("db")
             if not plain or part.name.lower() not in known:
                 raise refuse(f"no public table {part.sql()[:60]!r}; public tables are read by their names")
+        source = part.this if isinstance(part, _READING) else None
+        if source is not None and not isinstance(source, (*_READ, exp.Lateral)):
+            # A function after LATERAL, or SUMMARIZE, would read a file of any name.
+            raise refuse(
+                f"{source.sql()[:60]!r} in the place of a public table; they are read by their names"
+            )
         settings = isinstance(part, exp.Anonymous) and part.name.lower() in _SETTINGS
         if settings or isinstance(part, _CHANGES) or part.args.get("recursive"):
             raise refuse("WITH RECURSIVE, or what changes something or reads settings, beside public tables")
