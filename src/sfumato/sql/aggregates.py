@@ -9,33 +9,28 @@ chosen from a histogram over public steps or labels.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
 from sfumato.core.algebra.measures import CELLS, OPEN, Measure
 from sfumato.core.errors import refuse
-from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import code_name
 from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, grid_between, is_marked, unmark
-from sfumato.sql.relation import (
-    Relation,
-    bounds_of,
-    count_values,
-    is_whole,
-    labels_of,
-    qualify,
-    qualify_condition,
-)
+from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, labels_of
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
-from sfumato.sql.settle import is_day, kind_of, require_number
+from sfumato.sql.settle import is_day, kind_of, qualify, qualify_condition, require_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sfumato.core.facts.domain import Label
 
 AggregateKind = Literal[
     "measure",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.facts.domain import IntegerRange, Period, Values
@@ -40,6 +41,7 @@ from sfumato.sql.calendar import (
 from sfumato.sql.check import list_conditions
 from sfumato.sql.constants import NotConstant, Span, fold, write
 from sfumato.sql.normalize import PARAMETER
+from sfumato.sql.relation import Field, Relation, bounds_of, is_whole, labels_of
 from sfumato.sql.settle import is_day
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from sfumato.sql.relation import Field, Relation
 
     Moments = tuple[datetime | None, datetime | None]
+
+_MOST_LABELS = 1000  # that a column of an inner query is compared with
 
 _MOMENT = "moment"
 _MOST_PERIODS = 100_000
@@ -593,3 +597,33 @@ def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, 
         (codes.setdefault(value, len(codes)), max(begin, first), end)
         for value, begin, end in zip(values, begins, ends, strict=True)
     ]
+
+
+def derive_field(name: str, node: exp.Expr, relation: Relation) -> Field:
+    """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
+    if isinstance(node, exp.Column):
+        known = relation.field(node)
+        labels = known.labels if known.labels is not None else relation.listed.get(node.sql())
+        return replace(known, name=name, labels=labels)
+    period = derive_period(node, relation)
+    if period is not None:
+        return replace(period, name=name)
+    labels = labels_of(node, relation)
+    if labels is None and not relation.uses_unit(node):
+        found = read_labels(node, relation)
+        labels = (
+            found[0] if found is not None and found[2] is None and len(found[0]) <= _MOST_LABELS else None
+        )
+    bounds = bounds_of(node, relation)
+    if bounds is not None:
+        kind_of_number: Kind = "integer" if is_whole(node, relation) else "number"
+        numbered = labels is not None and not any(isinstance(each, (str, bool)) for each in labels)
+        return Field(name=name, kind=kind_of_number, bounds=bounds, labels=labels if numbered else None)
+    if labels is not None and not isinstance(labels[0], bool):
+        return Field(name=name, kind="text" if isinstance(labels[0], str) else "integer", labels=labels)
+    kind: Kind = "unknown"
+    if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
+        kind = "boolean"
+    elif isinstance(node, exp.Cast):
+        kind = CAST_KINDS.get(node.to.this.name, "unknown")
+    return Field(name=name, kind=kind)

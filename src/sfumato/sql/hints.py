@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
-
-from sfumato.core.facts.column import suggest_name
-from sfumato.core.facts.domain import Values
-
-if TYPE_CHECKING:
-    from sfumato.sql.relation import Field
 
 AGGREGATES = (
     "COUNT", "SUM", "AVG", "MIN", "MAX", "MEDIAN", "QUANTILE", "STDDEV", "VARIANCE", "MODE", "TOP",
@@ -53,8 +45,6 @@ _INSTEAD = {
     **dict.fromkeys(("BOOL_OR", "LOGICAL_OR"), "use COUNT(*) FILTER (WHERE condition)"),
     **dict.fromkeys(("APPROX_DISTINCT", "APPROX_COUNT_DISTINCT"), "use COUNT(DISTINCT column)"),
 }
-_MOST_COMPARED = 1000
-_SHORTEST_WORD = 4
 _SETS = ("UNION", "INTERSECT", "EXCEPT")
 _BEGINNINGS = ("DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "SHOW TABLES", "WITH")
 _BEGIN = "DP-SELECT, SELECT, WITH, EXPLAIN, SHOW TABLES, DESCRIBE or SUMMARIZE"
@@ -137,51 +127,6 @@ def _hint_beginning(word: str) -> str:
     return f"; did you mean {near[0]}?" if near and word not in _BEGINNINGS else ""
 
 
-def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> str:
-    """What to say behind a name that is no column. Only described names are told.
-
-    A text file without a header line has records for names.
-    """
-    found = [each for named in fields.values() for each in named.values()]
-    described = [each for each in found if each.column is not None or each.bounds is not None or each.moments]
-    select = node.find_ancestor(exp.Select)
-    items = [] if select is None or node.find_ancestor(exp.Where) is None else select.expressions
-    if any(item.alias.lower() == node.name.lower() and item.find(exp.AggFunc) for item in items):
-        return "; it is computed of groups, and conditions about groups stand in HAVING"
-    if node.table and node.table.lower() not in fields:
-        listed = suggest_name(node.table, fields, word="there are")
-        return f": no table is called {node.table[:80]!r} here{listed}"
-    values = {
-        str(value).casefold(): value
-        for each in described
-        if each.column is not None and isinstance(each.column.domain, Values)
-        for value in each.column.domain.values
-    }
-    if node.name.casefold() in values:
-        return f"; it is a value, and text stands in single quotes: '{values[node.name.casefold()]}'"
-    if node.this.meta.get("quoted") and not _is_near(node.name, described):
-        listed = suggest_name(node.name, sorted({each.name for each in described}), word="described")
-        return f"; double quotes are around names, text stands in single quotes{listed}"
-    return suggest_name(node.name, sorted({each.name for each in described}), word="described")
-
-
-def find_misspelt(text: str, field: Field) -> str | None:
-    """The listed value that `text` is nearly, if it is none of them: in another case, or a word misspelt.
-
-    Codes with digits are near each other without being meant for each other. What was drafted from
-    data is not told.
-    """
-    domain = None if field.column is None or field.is_drafted else field.column.domain
-    if not isinstance(domain, Values) or text in domain.values or domain.size > _MOST_COMPARED:
-        return None
-    folded = {str(value).strip().casefold(): value for value in domain.values if isinstance(value, str)}
-    plain = text.strip().casefold()
-    words = [each for each in folded if len(each) >= _SHORTEST_WORD and not re.search(r"[0-9]", each)]
-    near = difflib.get_close_matches(plain, words, n=1, cutoff=0.8) if not re.search(r"[0-9]", plain) else []
-    found = folded.get(plain) or (folded[near[0]] if near else None)
-    return None if found is None else str(found)
-
-
 def hint_function(name: str) -> str:
     """What to use in place of a function that is not allowed."""
     upper = name.upper()
@@ -199,7 +144,3 @@ def hint_aggregate(name: str) -> str:
     """What to use in place of an aggregate that has no private form."""
     upper = name.upper()
     return f"; {_INSTEAD[upper]}" if upper in _INSTEAD else f"; those that have: {', '.join(AGGREGATES)}"
-
-
-def _is_near(name: str, fields: Iterable[Field]) -> bool:
-    return bool(difflib.get_close_matches(name.casefold(), [each.name.casefold() for each in fields], n=1))

@@ -6,10 +6,10 @@ from that individual's records alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -30,18 +30,14 @@ from sfumato.core.algebra.rows import (
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import code_name
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
+from sfumato.sql.dates import derive_field
 from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
-from sfumato.sql.relation import (
-    Field,
-    Relation,
-    derive_field,
-    is_whole,
-    qualify,
-    qualify_condition,
-    relate,
-)
-from sfumato.sql.settle import kind_of
+from sfumato.sql.relation import Field, Relation, is_whole, relate
+from sfumato.sql.settle import kind_of, qualify, qualify_condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ROWS = "individuals of sfumato"
 _KNOWN = "COUNT, SUM, AVG, MIN, MAX, FIRST(x ORDER BY d), LAST, ARG_MIN, ARG_MAX, BOOL_OR and BOOL_AND"

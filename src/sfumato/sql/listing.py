@@ -8,7 +8,6 @@ more: what is asked of a view is asked of its tables, and costs what that costs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -23,12 +22,15 @@ from sfumato.core.errors import SourceError, refuse
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import suggest_name
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period
-from sfumato.sql.relation import Field, Source, field_type
+from sfumato.sql.relation import Field, Source
+from sfumato.sql.settle import field_type
 from sfumato.sql.sources import resolve_sources
 from sfumato.sql.statement import mask_text, unwrap_explain
 from sfumato.tables.arrays import text_array
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
     from sfumato.core.facts.column import Column
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table

@@ -7,8 +7,7 @@ of the innermost, and what each query does to the rows becomes a stage of the an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -18,42 +17,12 @@ from sfumato.sql.aggregates import bare_name, spell_position
 from sfumato.sql.check import find_aggregates
 from sfumato.sql.evaluate import STAGE, mark_stage
 from sfumato.sql.rollups import has_sets, list_leaves
+from sfumato.sql.statement import Around
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sfumato.sql.statement import Statement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What a query around an aggregate does to its rows, in terms of the innermost query."""
-
-    having: exp.Expr | None = None
-    order: tuple[exp.Expr, ...] = ()
-    limit: exp.Expr | None = None
-    offset: exp.Expr | None = None
-
-    @property
-    def rows(self) -> exp.Select:
-        """The clauses that say which rows are left."""
-        return exp.Select(
-            where=None if self.having is None else exp.Where(this=self.having), limit=self.limit
-        )
-
-    @property
-    def trees(self) -> list[exp.Expr]:
-        """All parts of it."""
-        return [each for each in (self.having, *self.order, self.limit, self.offset) if each is not None]
-
-    def describe(self) -> str:
-        """The stage in one line of SQL."""
-        parts = [] if self.having is None else [f"WHERE {self.having.sql(dialect='duckdb', normalize=True)}"]
-        if self.order:
-            parts.append(
-                f"ORDER BY {', '.join(each.sql(dialect='duckdb', normalize=True) for each in self.order)}"
-            )
-        parts += [] if self.limit is None else [self.limit.sql(dialect="duckdb").strip()]
-        parts += [] if self.offset is None else [self.offset.sql(dialect="duckdb").strip()]
-        return " ".join(parts)
 
 
 def flatten(statement: Statement, units: Mapping[str, str]) -> Statement:

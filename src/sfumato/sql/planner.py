@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -35,7 +34,6 @@ from sfumato.sql.check import (
     refuse_deep,
 )
 from sfumato.sql.finish import rehearse_query
-from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
     AnyNoise,
     Noise,
@@ -53,9 +51,12 @@ from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
 from sfumato.sql.sources import find_source, prune_columns, resolve_sources
+from sfumato.sql.statement import Around
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from sfumato.sql.statement import Statement
 
 
@@ -64,7 +65,8 @@ from typing import TYPE_CHECKING
 from sfumato.core.exact import format_short
 from sfumato.sql.aggregates import read_key
 from sfumato.sql.normalize import MOST_BINS, write_double
-from sfumato.sql.relation import bounds_of, qualify
+from sfumato.sql.relation import bounds_of
+from sfumato.sql.settle import qualify
 
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement

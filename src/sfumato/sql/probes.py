@@ -7,7 +7,6 @@ a list of choices. Neither needs a record, so both are free.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,14 +20,15 @@ from sfumato.sql.check import find_aggregates
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates
-from sfumato.sql.relation import Relation, shown_type
-from sfumato.sql.settle import TYPES, is_day, kind_of
+from sfumato.sql.settle import TYPES, is_day, kind_of, shown_type
 from sfumato.sql.sources import expand_star, resolve_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from sfumato.core.facts.domain import Label
     from sfumato.core.facts.table import PublicTable
-    from sfumato.sql.relation import Catalog
+    from sfumato.sql.relation import Catalog, Relation
     from sfumato.sql.statement import Statement
 
 

@@ -7,15 +7,15 @@ offered twice, as stored and by the code of its label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import CAST_KINDS, Kind, is_condition, list_untold_conditions
 from sfumato.core.algebra.rows import (
     Among,
     Filter,
@@ -31,17 +31,17 @@ from sfumato.core.algebra.rows import (
 from sfumato.core.algebra.writing import Writer
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import refuse
-from sfumato.core.facts.column import Column
+from sfumato.core.facts.column import Column, suggest_name
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Values
 from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table, code_name
-from sfumato.sql.check import check_scalar, finite_labels, list_conditions
-from sfumato.sql.dates import derive_period, read_labels
-from sfumato.sql.hints import hint_column
-from sfumato.sql.settle import TYPES, settle
+from sfumato.sql.check import finite_labels, list_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sfumato.core.algebra.expressions import Kind
 
 Bounds = tuple[Fraction | int, Fraction | int]
-
-_MOST_LABELS = 1000  # that a column of an inner query is compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,56 +174,6 @@ class Relation:
         return any(self.field(column).is_unit for column in node.find_all(exp.Column))
 
 
-def field_type(field: Field) -> pa.DataType:
-    """The type of a column as a plain table would have it."""
-    if field.kind in ("date", "unknown") and field.type is not None:
-        return field.type
-    return TYPES.get(field.kind, pa.string())
-
-
-def shown_type(field: Field) -> pa.DataType:
-    """The type that a column of people's records has in answers: that of its public labels, if it has any."""
-    labels = field.labels if field.column is None else field.column.labels
-    if field.kind == "boolean":
-        return pa.string()
-    if labels:
-        return pa.string() if isinstance(labels[0], str) else pa.int64()
-    # Rows within bounds are drawn from bins between them.
-    drawn = field.kind == "integer" and field.bounds is not None and not field.counted
-    return pa.float64() if drawn else field_type(field)
-
-
-def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """A checked copy of `node` in which every column says which relation it comes from.
-
-    The constants of `node` itself are settled, so that the text of a plan shows them as they are meant.
-    """
-    check_scalar(node, where=where)
-    node = settle(node, relation)
-    for test in list(node.find_all(exp.Is)):
-        column = test.this.unnest()
-        unit = isinstance(column, exp.Column) and relation.field(column).is_unit and not relation.joined
-        if unit and isinstance(test.expression, exp.Null) and test.parent is not None:
-            test.replace(exp.Boolean(this=False))  # records of nobody are left out
-    for condition in list_untold_conditions(node):
-        _require_condition(condition, relation, where=where)
-
-    def name_table(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column):
-            return part
-        alias, found = relation.find(part)
-        return exp.column(found.name, table=alias, quoted=True)
-
-    return node.copy().transform(name_table)
-
-
-def qualify_condition(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """A checked and qualified copy of `node`, which must be true or false by its form."""
-    condition = qualify(node, relation, where=where)
-    _require_condition(condition, relation, where=where)
-    return condition
-
-
 def count_values(tree: exp.Expr, relation: Relation) -> Fraction:
     """How many values of an expression are public; 0 if that is not known."""
     if not isinstance(tree, exp.Column):
@@ -301,17 +251,6 @@ def _operands(node: exp.Expr) -> list[exp.Expr]:
             return [each for each in results if each is not None and not isinstance(each, exp.Null)]
         case _:
             return []
-
-
-def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None:
-    """Refuses what is not true or false by its form.
-
-    Text or a number in the place of a condition would be converted, and the conversion can fail.
-    """
-    node = node.unnest()
-    flag = isinstance(node, exp.Column) and relation.field(node).kind == "boolean"
-    if not flag and not is_condition(node):
-        raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")
 
 
 def read_table(source: Source, alias: str) -> Relation:
@@ -450,31 +389,33 @@ def _kind(stored: str) -> Kind:
     return stored if stored in ("integer", "number", "boolean", "date") else "text"  # type: ignore[return-value]
 
 
-def derive_field(name: str, node: exp.Expr, relation: Relation) -> Field:
-    """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
-    if isinstance(node, exp.Column):
-        known = relation.field(node)
-        labels = known.labels if known.labels is not None else relation.listed.get(node.sql())
-        return replace(known, name=name, labels=labels)
-    period = derive_period(node, relation)
-    if period is not None:
-        return replace(period, name=name)
-    labels = labels_of(node, relation)
-    if labels is None and not relation.uses_unit(node):
-        found = read_labels(node, relation)
-        labels = (
-            found[0] if found is not None and found[2] is None and len(found[0]) <= _MOST_LABELS else None
-        )
-    bounds = bounds_of(node, relation)
-    if bounds is not None:
-        kind_of_number: Kind = "integer" if is_whole(node, relation) else "number"
-        numbered = labels is not None and not any(isinstance(each, (str, bool)) for each in labels)
-        return Field(name=name, kind=kind_of_number, bounds=bounds, labels=labels if numbered else None)
-    if labels is not None and not isinstance(labels[0], bool):
-        return Field(name=name, kind="text" if isinstance(labels[0], str) else "integer", labels=labels)
-    kind: Kind = "unknown"
-    if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
-        kind = "boolean"
-    elif isinstance(node, exp.Cast):
-        kind = CAST_KINDS.get(node.to.this.name, "unknown")
-    return Field(name=name, kind=kind)
+def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> str:
+    """What to say behind a name that is no column. Only described names are told.
+
+    A text file without a header line has records for names.
+    """
+    found = [each for named in fields.values() for each in named.values()]
+    described = [each for each in found if each.column is not None or each.bounds is not None or each.moments]
+    select = node.find_ancestor(exp.Select)
+    items = [] if select is None or node.find_ancestor(exp.Where) is None else select.expressions
+    if any(item.alias.lower() == node.name.lower() and item.find(exp.AggFunc) for item in items):
+        return "; it is computed of groups, and conditions about groups stand in HAVING"
+    if node.table and node.table.lower() not in fields:
+        listed = suggest_name(node.table, fields, word="there are")
+        return f": no table is called {node.table[:80]!r} here{listed}"
+    values = {
+        str(value).casefold(): value
+        for each in described
+        if each.column is not None and isinstance(each.column.domain, Values)
+        for value in each.column.domain.values
+    }
+    if node.name.casefold() in values:
+        return f"; it is a value, and text stands in single quotes: '{values[node.name.casefold()]}'"
+    if node.this.meta.get("quoted") and not _is_near(node.name, described):
+        listed = suggest_name(node.name, sorted({each.name for each in described}), word="described")
+        return f"; double quotes are around names, text stands in single quotes{listed}"
+    return suggest_name(node.name, sorted({each.name for each in described}), word="described")
+
+
+def _is_near(name: str, fields: Iterable[Field]) -> bool:
+    return bool(difflib.get_close_matches(name.casefold(), [each.name.casefold() for each in fields], n=1))

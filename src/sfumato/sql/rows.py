@@ -9,14 +9,11 @@ of neighbouring pairs. No row of the answer is a record.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.measures import Measure
@@ -26,13 +23,19 @@ from sfumato.sql.aggregates import Aggregate, Key, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
-from sfumato.sql.relation import Catalog, Relation, field_type
+from sfumato.sql.settle import field_type
 from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
     from sfumato.core.facts.table import PrivacyUnit
     from sfumato.inference.model import Model
     from sfumato.sql.plan import NoisyAggregates
+    from sfumato.sql.relation import Catalog, Relation
     from sfumato.sql.statement import Statement
 
 _JOINT_CELLS = 4096

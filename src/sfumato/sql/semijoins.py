@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import Kind
 from sfumato.core.algebra.rows import FOUND, Among, Filter, Individuals, Named, Pair, Project, Sign, Union
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.sql.check import list_conditions, looks_up
-from sfumato.sql.relation import Field, Relation, qualify, qualify_condition, relate
-from sfumato.sql.settle import MIRRORED, settle
+from sfumato.sql.relation import Field, Relation, relate
+from sfumato.sql.settle import MIRRORED, qualify, qualify_condition, settle
+
+if TYPE_CHECKING:
+    from sfumato.core.algebra.expressions import Kind
 
 COMMON_TYPES: dict[Kind, str] = {
     "boolean": "BOOLEAN",

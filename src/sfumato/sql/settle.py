@@ -6,6 +6,16 @@ on the right. What a parameter must be is found out in the same way, and what an
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
+from sfumato.core.algebra.expressions import is_condition, list_untold_conditions
+from sfumato.core.facts.domain import Values
+from sfumato.sql.check import check_scalar
+from sfumato.sql.relation import Field, Relation
+
+if TYPE_CHECKING:
+    from sfumato.sql.relation import Field
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -26,7 +36,6 @@ from sfumato.sql.constants import (
     read_number,
     write,
 )
-from sfumato.sql.hints import find_misspelt
 from sfumato.sql.normalize import PARAMETER
 from sfumato.tables import quote_key
 
@@ -34,6 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sfumato.sql.relation import Relation
+
+
+_MOST_COMPARED = 1000
+_SHORTEST_WORD = 4
 
 MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.EQ,
@@ -329,3 +342,81 @@ def _fill_in(node: exp.Expr, kind: str) -> None:
         stand.set("this", "true")
     elif kind in ("date", "day"):
         stand.set("this", "2000-01-01")
+
+
+def find_misspelt(text: str, field: Field) -> str | None:
+    """The listed value that `text` is nearly, if it is none of them: in another case, or a word misspelt.
+
+    Codes with digits are near each other without being meant for each other. What was drafted from
+    data is not told.
+    """
+    domain = None if field.column is None or field.is_drafted else field.column.domain
+    if not isinstance(domain, Values) or text in domain.values or domain.size > _MOST_COMPARED:
+        return None
+    folded = {str(value).strip().casefold(): value for value in domain.values if isinstance(value, str)}
+    plain = text.strip().casefold()
+    words = [each for each in folded if len(each) >= _SHORTEST_WORD and not re.search(r"[0-9]", each)]
+    near = difflib.get_close_matches(plain, words, n=1, cutoff=0.8) if not re.search(r"[0-9]", plain) else []
+    found = folded.get(plain) or (folded[near[0]] if near else None)
+    return None if found is None else str(found)
+
+
+def field_type(field: Field) -> pa.DataType:
+    """The type of a column as a plain table would have it."""
+    if field.kind in ("date", "unknown") and field.type is not None:
+        return field.type
+    return TYPES.get(field.kind, pa.string())
+
+
+def shown_type(field: Field) -> pa.DataType:
+    """The type that a column of people's records has in answers: that of its public labels, if it has any."""
+    labels = field.labels if field.column is None else field.column.labels
+    if field.kind == "boolean":
+        return pa.string()
+    if labels:
+        return pa.string() if isinstance(labels[0], str) else pa.int64()
+    # Rows within bounds are drawn from bins between them.
+    drawn = field.kind == "integer" and field.bounds is not None and not field.counted
+    return pa.float64() if drawn else field_type(field)
+
+
+def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
+    """A checked copy of `node` in which every column says which relation it comes from.
+
+    The constants of `node` itself are settled, so that the text of a plan shows them as they are meant.
+    """
+    check_scalar(node, where=where)
+    node = settle(node, relation)
+    for test in list(node.find_all(exp.Is)):
+        column = test.this.unnest()
+        unit = isinstance(column, exp.Column) and relation.field(column).is_unit and not relation.joined
+        if unit and isinstance(test.expression, exp.Null) and test.parent is not None:
+            test.replace(exp.Boolean(this=False))  # records of nobody are left out
+    for condition in list_untold_conditions(node):
+        _require_condition(condition, relation, where=where)
+
+    def name_table(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        alias, found = relation.find(part)
+        return exp.column(found.name, table=alias, quoted=True)
+
+    return node.copy().transform(name_table)
+
+
+def qualify_condition(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
+    """A checked and qualified copy of `node`, which must be true or false by its form."""
+    condition = qualify(node, relation, where=where)
+    _require_condition(condition, relation, where=where)
+    return condition
+
+
+def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None:
+    """Refuses what is not true or false by its form.
+
+    Text or a number in the place of a condition would be converted, and the conversion can fail.
+    """
+    node = node.unnest()
+    flag = isinstance(node, exp.Column) and relation.field(node).kind == "boolean"
+    if not flag and not is_condition(node):
+        raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")

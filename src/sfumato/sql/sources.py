@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -27,20 +27,22 @@ from sfumato.core.errors import refuse
 from sfumato.core.facts.column import suggest_name
 from sfumato.core.facts.table import code_name
 from sfumato.sql.check import find_aggregates, list_conditions, refuse_clauses
-from sfumato.sql.dates import narrow_moments
+from sfumato.sql.dates import derive_field, narrow_moments
 from sfumato.sql.inner import gathers, group_individuals
 from sfumato.sql.relation import (
     Catalog,
     Field,
     Relation,
     Source,
-    derive_field,
     is_reserved,
     list_values,
-    qualify,
     read_table,
     relate,
 )
+from sfumato.sql.settle import qualify
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def resolve_sources(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import sqlglot
 from sqlglot import exp
@@ -28,9 +28,6 @@ from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.hints import hint_parse, hint_set, hint_statement
 from sfumato.sql.magnitudes import MARK
-
-if TYPE_CHECKING:
-    from sfumato.sql.nested import Around
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _EXPLAIN = re.compile(r"explain\s+(?:(?:analyze|verbose)\s+)*", re.IGNORECASE)
@@ -382,3 +379,36 @@ def _find_word(masked: str, word: str, start: int) -> int | None:
 
 def _depth(masked: str, stop: int) -> int:
     return masked.count("(", 0, stop) - masked.count(")", 0, stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What a query around an aggregate does to its rows, in terms of the innermost query."""
+
+    having: exp.Expr | None = None
+    order: tuple[exp.Expr, ...] = ()
+    limit: exp.Expr | None = None
+    offset: exp.Expr | None = None
+
+    @property
+    def rows(self) -> exp.Select:
+        """The clauses that say which rows are left."""
+        return exp.Select(
+            where=None if self.having is None else exp.Where(this=self.having), limit=self.limit
+        )
+
+    @property
+    def trees(self) -> list[exp.Expr]:
+        """All parts of it."""
+        return [each for each in (self.having, *self.order, self.limit, self.offset) if each is not None]
+
+    def describe(self) -> str:
+        """The stage in one line of SQL."""
+        parts = [] if self.having is None else [f"WHERE {self.having.sql(dialect='duckdb', normalize=True)}"]
+        if self.order:
+            parts.append(
+                f"ORDER BY {', '.join(each.sql(dialect='duckdb', normalize=True) for each in self.order)}"
+            )
+        parts += [] if self.limit is None else [self.limit.sql(dialect="duckdb").strip()]
+        parts += [] if self.offset is None else [self.offset.sql(dialect="duckdb").strip()]
+        return " ".join(parts)
