@@ -14,8 +14,9 @@ demo: .venv/ready
 test: .venv/ready
 	$(PYTEST) -m "not slow"
 
+# The slow tests, and the properties on more examples.
 test-rest: .venv/ready
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=many
 
 test-all: .venv/ready
 	$(PYTEST)

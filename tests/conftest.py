@@ -14,9 +14,13 @@ from helpers.projects import PROJECT
 from helpers.sources import ScriptedSource, SeededSource, seed_noise
 from sfumato.recipes.files import RECIPES
 
-# No test may depend on a time: machines are busy.
-settings.register_profile("sfumato", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("sfumato")
+# No test may depend on a time: machines are busy. Properties are tried on few examples here, and on many with
+# the slow tests (`--hypothesis-profile=many`); those that must notice a planted fault say how many they need.
+for profile, examples in (("few", 30), ("many", 150)):
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("few")
 
 # Whoever starts the tests in the background has their processes ignore interrupts, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

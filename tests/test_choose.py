@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -226,7 +226,6 @@ def test_ties_are_broken_at_random(function):
     assert all(45 < drawn[each] < 160 for each in "abcd")
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.fractions(-5, 5), min_size=1, max_size=6), st.sampled_from(MECHANISMS))
 def test_any_scores_give_one_of_the_candidates(scores, mechanism):
     pick = choose(range(len(scores)), scores, **TERMS, mechanism=mechanism)
@@ -292,7 +291,6 @@ def slow_scores(values, edges, share):
     return scores
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.integers(0, 9), max_size=12),
     st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(9, 10), Fraction(1, 3), Fraction(1)]),

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato import ReleaseError, SourceError, VerificationFailed
@@ -134,7 +134,6 @@ def any_table(draw):
 
 
 @given(any_table(), st.sampled_from(["local", "cuts", "strict", "relaxed", "microaggregate"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_table_and_any_k(made, method):
     table, k = made
     names = table.column_names
@@ -152,7 +151,6 @@ def test_any_table_and_any_k(made, method):
 @given(
     st.integers(0, 10**6), st.integers(2, 9), st.sampled_from(["l", "entropy_l", "t", "delta", "individual"])
 )
-@settings(max_examples=40, deadline=None)
 def test_any_model_holds_or_cannot(seed, k, model):
     table = people(80, seed=seed)
     required = {"l": {"l": 3}, "entropy_l": {"entropy_l": 2.0}, "t": {"t": 0.3}, "delta": {"delta": 2.5}}.get(

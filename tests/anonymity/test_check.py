@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.cases import read_cases
@@ -205,7 +205,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(rows=ROWS, c=st.sampled_from([0.5, 1, 1.5, 2, 4]), least=st.integers(1, 4))
 def test_every_measure_is_that_of_plain_dictionaries(rows, c, least):
     kinds = {"p": pa.string(), "q": pa.int64(), "s": pa.int64(), "r": pa.string()}
@@ -228,7 +227,6 @@ def test_every_measure_is_that_of_plain_dictionaries(rows, c, least):
     assert equal.t == pytest.approx(max(each[2] for each in expected.values()), abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from(["60+", "20-40", "*", "33"]), st.sampled_from(["1*", "12*", "6"])),
@@ -259,7 +257,6 @@ def test_k_map_is_that_of_comparing_all_with_all(rows, people):
     assert found.k_map == min(fits)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     first=st.lists(st.integers(0, 12), min_size=2, max_size=6),
     second=st.lists(st.integers(0, 12), min_size=2, max_size=6),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.diversity import holds
@@ -55,7 +55,6 @@ MODELS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(rows=ROWS, models=MODELS, k=st.integers(1, 6))
 def test_every_class_holds(rows, models, k):
     rows = SEED + rows
@@ -73,7 +72,6 @@ def test_every_class_holds(rows, models, k):
         assert all(holds(model, values, table) for model in models)
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6))
 def test_without_models_it_is_the_cuts_with_the_lowest_loss(rows, k):
     tuples, space, _ = make(SEED + rows)
@@ -108,7 +106,6 @@ def test_k_may_count_people_of_a_register():
     assert np.bincount(found.classes, people).min() >= 5
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6))
 def test_a_relaxed_class_has_k_rows_and_fewer_than_twice_as_many(rows, k):
     tuples, space, _ = make(SEED + rows)

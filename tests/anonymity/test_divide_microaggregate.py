@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.anonymity.divide import microaggregate
@@ -30,7 +30,6 @@ def make(rows):
     return columns, collapse_rows([column.codes for column in columns], [column.size for column in columns])
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6))
 def test_every_class_has_k_people_and_its_own_centre(rows, k):
     rows = SEED + rows
@@ -74,7 +73,6 @@ def gather_by_definition(points, k):
     return set(classes)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     points=st.sets(st.integers(0, 2**40), min_size=6, max_size=60),
     k=st.integers(2, 5),

@@ -6,7 +6,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.anonymity.attack import compatible, parse_pattern, read_text
@@ -232,7 +232,6 @@ WHOLE = st.integers(-(10**6), 10**6)
 PLACES = st.decimals(-(10**6), 10**6, places=3)
 NUMBERS = st.one_of(WHOLE, PLACES, PLACES.map(float))
 CODES = st.text("01279abZ *-. ", max_size=6)
-SETTINGS = settings(max_examples=120, deadline=None)
 
 
 def read_cell(value):
@@ -270,7 +269,6 @@ def edge_levels(draw, numbers):
     return [edges, coarser] if len(coarser) < len(edges) else [edges]
 
 
-@SETTINGS
 @given(edge_levels(NUMBERS), distinct(NUMBERS), st.booleans())
 def test_intervals_between_edges(levels, values, open_above):
     low, high = levels[0][0], levels[0][-1]
@@ -278,7 +276,6 @@ def test_intervals_between_edges(levels, values, open_above):
     check(Intervals(levels, open_above=open_above), inside)
 
 
-@SETTINGS
 @given(edge_levels(WHOLE), distinct(WHOLE), st.booleans())
 def test_whole_intervals_do_not_overlap(levels, values, open_above):
     low, high = levels[0][0], levels[0][-1]
@@ -289,7 +286,6 @@ def test_whole_intervals_do_not_overlap(levels, values, open_above):
             assert fits == {own}
 
 
-@SETTINGS
 @given(
     st.decimals("0.001", 1000, places=3),
     st.lists(st.integers(2, 5), max_size=2),
@@ -303,13 +299,11 @@ def test_intervals_of_a_width(width, factors, origin, values):
     check(Intervals(widths=widths, origin=origin), values)
 
 
-@SETTINGS
 @given(st.integers(1, 50), st.integers(2, 5), WHOLE, distinct(WHOLE))
 def test_whole_intervals_of_a_width(width, factor, origin, values):
     check(Intervals(widths=[width, width * factor], origin=origin, style="whole"), values)
 
 
-@SETTINGS
 @given(
     st.lists(st.sampled_from(SPANS), min_size=1, unique=True).map(
         lambda spans: sorted(spans, key=SPANS.index)
@@ -320,7 +314,6 @@ def test_spans_of_dates(spans, values):
     check(Dates(spans), values)
 
 
-@SETTINGS
 @given(
     st.lists(st.integers(1, 7), min_size=1, unique=True).map(lambda keep: sorted(keep, reverse=True)),
     st.booleans(),
@@ -334,7 +327,6 @@ def test_prefixes(keep, pad, values):
     check(Prefixes(keep, pad=pad), values, readable=readable)
 
 
-@SETTINGS
 @given(distinct(st.text("abc1 ", min_size=1, max_size=4).map(str.strip).filter(bool)), st.data())
 def test_groups_spelled_and_lists(values, data):
     chosen = data.draw(st.lists(st.integers(0, 2), min_size=len(values), max_size=len(values)))
@@ -352,7 +344,6 @@ def test_groups_spelled_and_lists(values, data):
     assert check(Listed([row[:-1] for row in rows]), values, readable=False) == named
 
 
-@SETTINGS
 @given(distinct(st.one_of(CODES, NUMBERS, st.dates())))
 def test_suppressed(values):
     check(Suppressed(), values)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.diversity import holds
@@ -115,7 +115,6 @@ MODELS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
 @given(
     table=tables(),
     k=st.integers(1, 4),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.diversity import holds
@@ -44,7 +44,6 @@ def sensitive(rows):
     )
 
 
-@settings(max_examples=400, deadline=None)
 @given(rows=ROWS, model=MODELS, classes=st.lists(st.integers(-1, 2), min_size=6, max_size=6))
 def test_every_class_is_judged_as_by_definition(rows, model, classes):
     table = [value for _, value in rows]
@@ -60,7 +59,6 @@ def test_every_class_is_judged_as_by_definition(rows, model, classes):
         assert judged[each] == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=ROWS, model=MODELS, kept=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_what_is_left_out_no_longer_counts(rows, model, kept):
     left = [(tuple_, value) for tuple_, value in rows if kept[tuple_]]

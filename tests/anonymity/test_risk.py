@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.cases import read_cases
@@ -92,7 +92,6 @@ CELLS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=CELLS, limit=st.integers(2, 6), largest=st.integers(1, 5))
 def test_subsets_are_those_of_plain_counting(rows, limit, largest):
     names = ["a", "b", "c", "d"]

@@ -51,7 +51,7 @@ def listed(found):
     return dict(zip(rows, zip(found.counts.tolist(), found.weights.tolist(), strict=True), strict=True))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS)
 def test_a_file_in_pieces_is_counted_as_a_table_in_memory(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("sfumato.tables.read._PIECE", 4)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -25,7 +25,6 @@ from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace
 
 
 @given(st.integers(1, 2_000_000), st.floats(0, 1), st.sampled_from([0.05, 0.025, 1e-6]))
-@settings(max_examples=80, deadline=None)
 def test_clopper_and_pearson_agree_with_the_beta_distribution(runs, share, miss):
     hits = round(runs * share)
     low, high = lower_chance(hits, runs, miss=miss), upper_chance(hits, runs, miss=miss)
@@ -37,7 +36,6 @@ def test_clopper_and_pearson_agree_with_the_beta_distribution(runs, share, miss)
 
 
 @given(st.integers(0, 300), st.integers(1, 300), st.floats(0.001, 0.999))
-@settings(max_examples=60, deadline=None)
 def test_binomial_tails_agree(hits, runs, chance):
     assert binomial_tail(hits, runs, chance) == pytest.approx(
         stats.binom.sf(hits - 1, runs, chance), rel=1e-9, abs=1e-14
@@ -45,7 +43,6 @@ def test_binomial_tails_agree(hits, runs, chance):
 
 
 @given(st.floats(0, 400), st.integers(1, 200))
-@settings(max_examples=60, deadline=None)
 def test_chi_square_tails_agree(statistic, degrees):
     assert chi_square_tail(statistic, degrees) == pytest.approx(
         stats.chi2.sf(statistic, degrees), rel=1e-8, abs=1e-13

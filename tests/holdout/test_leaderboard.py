@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -35,7 +35,6 @@ def test_a_score_is_shown_in_steps_and_only_if_it_beats_the_last_by_one():
     assert board.log[0] == Standing(number=1, name="submission 1", score=0.6, improved=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=30), st.integers(1, 60))
 def test_what_is_shown_is_within_a_step_of_the_best(counts, steps):
     board = Leaderboard(LABELS, step=Fraction(1, steps))
@@ -63,7 +62,6 @@ def test_without_a_step_one_standard_error_of_the_difference_must_be_beaten():
     assert board.submit(right(602)) == 0.602  # 2 * 2 > 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_the_comparison_in_whole_numbers_is_that_of_the_standard_error(seed):
     generator = np.random.default_rng(seed)

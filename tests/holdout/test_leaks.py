@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.holdout import HoldoutPlan, Leaderboard, QuestionRefused, ReusableHoldout, questions
@@ -275,7 +275,6 @@ ADVERSARIES = [
 
 
 @pytest.mark.parametrize("place", range(len(ADVERSARIES)))
-@settings(max_examples=40, deadline=None)
 @given(
     place_moved=st.integers(0, HOLDOUT_ROWS - 1),
     new=st.floats(allow_nan=True),

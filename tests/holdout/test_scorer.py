@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -130,7 +130,6 @@ def test_the_area_under_the_curve(signal, noise, rows, model):
     assert guard.log[0].source == "holdout"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=20))
 def test_wins_are_those_of_all_pairs(rows):
     scores = np.array([score for score, _ in rows], dtype=float)
@@ -141,7 +140,6 @@ def test_wins_are_those_of_all_pairs(rows):
     assert count_wins(scores, positive) == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_no_row_moves_the_weighted_area_by_more_than_one_row(positives, negatives, seed):
     generator = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato import ReleaseError
@@ -68,7 +68,6 @@ def test_a_quantised_model_takes_half_the_file():
     assert len(pack_model({"1": quantise(model)})) < 0.55 * len(pack_model({"1": model}))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_tree_reads_back(data):
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))

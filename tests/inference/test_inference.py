@@ -24,7 +24,6 @@ from sfumato.inference import (
 )
 
 MOST_CELLS = 500
-FEW = settings(max_examples=40, deadline=None)
 
 
 @st.composite
@@ -97,7 +96,6 @@ def test_the_explicit_joint_of_one_clique_is_its_table():
     assert np.allclose(explicit_joint(model), model.table(0).reshape(3, 2))
 
 
-@FEW
 @given(problems())
 def test_every_marginal_is_a_sum_over_the_joint(problem):
     domain, marginals, seed = problem
@@ -115,7 +113,6 @@ def test_every_marginal_is_a_sum_over_the_joint(problem):
             assert np.allclose(found, project(domain, joint, columns), rtol=1e-7, atol=1e-7)
 
 
-@FEW
 @given(problems())
 def test_consistent_marginals_without_noise_are_reproduced(problem):
     domain, marginals, seed = problem
@@ -127,7 +124,6 @@ def test_consistent_marginals_without_noise_are_reproduced(problem):
         assert away < 0.5, "of a thousand records"
 
 
-@FEW
 @given(problems())
 def test_a_tree_holds_every_marginal_and_every_column_runs_through_it_unbroken(problem):
     domain, marginals, _ = problem
@@ -174,7 +170,7 @@ def make_overlapping(seed, sigma, *, triangle):
     return domain, measure(domain, make_joint(domain, seed, sparse=0.3), marginals, sigma, random)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([3.0, 30.0, 300.0]), st.booleans())
 def test_the_fit_reaches_the_least_loss(seed, sigma, triangle):
     domain, measured = make_overlapping(seed, sigma, triangle=triangle)
@@ -190,7 +186,7 @@ def test_the_fit_reaches_the_least_loss(seed, sigma, triangle):
     assert model.loss == pytest.approx(direct, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 3.0, 30.0, 300.0]), st.booleans())
 def test_the_fit_that_stops_by_itself_stops_near_the_least_loss(seed, sigma, triangle):
     domain, measured = make_overlapping(seed, sigma, triangle=triangle)
@@ -292,7 +288,6 @@ def test_nothing_measured_is_refused():
         estimate(PAIR, [])
 
 
-@FEW
 @given(problems(most=2), st.floats(0.5, 50))
 def test_two_measurements_are_their_average_at_less_noise(problem, sigma):
     domain, marginals, seed = problem
@@ -324,7 +319,6 @@ def test_the_better_of_two_measurements_counts_for_more():
     assert part.variance == pytest.approx(0.9)
 
 
-@FEW
 @given(problems(least=2), st.data())
 def test_impossible_cells_are_empty_in_marginals_and_rows(problem, data):
     domain, marginals, seed = problem
@@ -464,7 +458,7 @@ def test_what_a_model_does_not_have_is_refused():
         model.marginal(("a", "a"))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(problems())
 def test_the_same_measurements_give_the_same_bytes(problem):
     domain, marginals, seed = problem

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
@@ -34,7 +34,6 @@ LOOP = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("e",)]
 WIDE = [("a", "b", "c"), ("b", "c", "d"), ("d", "e")]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(1, 7), min_size=5, max_size=5),
     st.sampled_from([CHAIN, STAR, LOOP, WIDE]),

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato.local as local
@@ -244,7 +244,6 @@ def test_the_walsh_transform_is_the_matrix_product():
     assert transform_walsh(values).tolist() == (matrix @ values).tolist()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
 def test_projections(shares):
     given_shares = np.array(shares)

@@ -46,7 +46,7 @@ def slow_tvd(truth, release, names):
     return sum(abs(counts[0][cell] / totals[0] - counts[1][cell] / totals[1]) for cell in cells) / 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=30),
     st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30),

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -31,7 +31,6 @@ def slow_row(truth, release):
     return min(1.0, max(0.0, 1 - np.sqrt(max(divergence, 0) / 2) - misleading - bias))
 
 
-@settings(deadline=None)
 @given(counts, counts)
 def test_every_row_is_what_the_specification_says(truth, release):
     score = pie_chart(truth, release)
@@ -42,7 +41,6 @@ def test_every_row_is_what_the_specification_says(truth, release):
     assert 0 <= score.mean <= 1
 
 
-@settings(max_examples=30, deadline=None)
 @given(counts, counts, counts, counts, st.randoms(use_true_random=False))
 def test_a_row_has_the_same_bits_whatever_the_other_rows_hold(truth, release, more, further, random):
     alone = np.array([pie_chart(t[None], r[None]).rows[0] for t, r in zip(truth, release, strict=True)])

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -69,7 +69,6 @@ def asks_of(table, recipe, epsilon, bound):
     bounding=st.sampled_from(["truncate", "weight"]),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, bounding, data):
     table = describe(max_records=most, neighbours=neighbours, bounding=bounding)
     bound = data.draw(st.integers(1, most))

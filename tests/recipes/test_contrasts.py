@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.facts.table import parse_table
@@ -32,7 +32,6 @@ def compress(sizes, rare=()):
     return domain, Compression(domain, singles)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(2, 6), min_size=1, max_size=3),
     rare=st.sets(st.sampled_from(NAMES)),

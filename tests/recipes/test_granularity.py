@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
@@ -71,7 +71,6 @@ def follow(domain, seed, share):
     return blocks, built, queries
 
 
-@settings(max_examples=60, deadline=None)
 @given(flagged())
 def test_every_column_has_norm_one_but_for_rounding(case):
     _, _, made = follow(*case)
@@ -82,7 +81,6 @@ def test_every_column_has_norm_one_but_for_rounding(case):
         assert (np.diff(queries.starts) > 0).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(flagged())
 def test_merged_rows_tell_as_much_as_all_rows_of_all_children(case):
     # With noise of one width, the information about the cells is the Gram matrix of the queries.
@@ -95,7 +93,6 @@ def test_merged_rows_tell_as_much_as_all_rows_of_all_children(case):
         np.testing.assert_allclose(matrix.T @ matrix, plain[columns].T @ plain[columns], atol=0.005)
 
 
-@settings(max_examples=40, deadline=None)
 @given(flagged())
 def test_pooled_sums_are_those_of_the_cells(case):
     domain, *_ = case

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -80,7 +80,6 @@ def asks_of(table, recipe, epsilon, bound):
     bounding=st.sampled_from(["truncate", "weight"]),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
 def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, bounding, data):
     table = describe(max_records=most, neighbours=neighbours, bounding=bounding)
     bound = data.draw(st.integers(1, most))

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError, SchemaError
@@ -114,7 +114,6 @@ def test_public_identifiers_keep_their_groups(tmp_path):
         public_identifiers({**record, "identifiers": "!!"})
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(0, 4), max_size=60),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=10),
@@ -178,7 +177,6 @@ def test_no_bump_appears_that_the_counts_do_not_have():
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=50)
 def test_a_smooth_density_stays_in_its_bins_whatever_the_counts(counts):
     edges = [0, 1, 4, 6, 20, 21, 50][: len(counts) + 1]
     codes, numbers = spread(edges, counts)

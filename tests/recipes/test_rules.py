@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -93,7 +93,6 @@ def conditions(draw):
     return rule, python
 
 
-@settings(max_examples=150, deadline=None)
 @given(conditions())
 def test_the_mask_of_a_condition_is_that_of_all_its_values(condition):
     text, python = condition
@@ -113,7 +112,6 @@ def test_the_mask_of_a_condition_is_that_of_all_its_values(condition):
         assert broken == all(eval(code, {"x": x, "y": y, "z": z}) for x, y, z in points)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(conditions(), min_size=1, max_size=3))
 def test_rows_obey_or_the_rules_are_refused(listed):
     table = make_table(impossible=[text for text, _ in listed], columns=WHOLE)

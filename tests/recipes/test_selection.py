@@ -74,7 +74,7 @@ def answer_with(table, random, size):
 
 
 @BOTH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     unit=st.sampled_from(sorted(UNITS)),
     epsilon=st.sampled_from([Fraction(1, 100), Fraction(1, 3), Fraction(1), Fraction(25)]),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -231,7 +231,6 @@ def test_a_public_table_that_is_elsewhere_is_refused(tmp_path):
     reach=st.integers(0, 14),
     order=st.permutations(["region", "month", "other"]),
 )
-@settings(max_examples=80, deadline=None)
 def test_neighbouring_periods_are_asked_about_too(tmp_path_factory, listed, reach, order):
     """Cells up to `reach` months away, none beyond an end of the year, none in place of `other`."""
     by = tuple(order)

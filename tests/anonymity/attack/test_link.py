@@ -5,7 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.anonymity.attack import (
@@ -92,7 +92,6 @@ CELLS = st.sampled_from(["1", "2", "12", "15", "1*", "*", "10-20", "12+", "a", "
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=14)
 
 
-@settings(max_examples=80, deadline=None)
 @given(release=ROWS, register=ROWS, large=st.booleans())
 def test_linkage_finds_what_comparing_everybody_finds(release, register, large):
     on = ["a", "b", "c"]

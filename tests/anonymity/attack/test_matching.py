@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.cases import read_cases
@@ -86,7 +86,6 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(CELLS, min_size=1, max_size=12, unique=True), CELLS)
 def test_an_index_says_what_comparing_each_says(cells, other):
     patterns = list(dict.fromkeys(map(parse_pattern, cells)))

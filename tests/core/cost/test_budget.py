@@ -48,7 +48,7 @@ charges = st.one_of(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=100)
 @given(budgets, reserves, st.lists(charges, max_size=25))
 def test_no_sequence_overspends(budget, reserve, costs):
     if budget.delta > 0:
@@ -66,7 +66,7 @@ def test_no_sequence_overspends(budget, reserve, costs):
         assert budget.delta > 0  # what the rules with delta admit: tests/core/cost/test_filter.py
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(budgets, st.lists(charges, max_size=8))
 def test_what_is_left_fits_and_lies_between_nothing_and_all(budget, costs):
     spent = Spent()

@@ -84,7 +84,7 @@ def charge_all(costs):
 # The parts of delta
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.fractions(Fraction(1, 50), 60),
     st.sampled_from([Fraction(1, 10**k) for k in (1, 2, 3, 6, 9, 15, 40)]),

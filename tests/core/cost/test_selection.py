@@ -50,7 +50,7 @@ def test_the_threshold_is_the_least_by_plain_sums(scale, sensitivity, delta):
         assert sensitivity * tail(Fraction(scale), t - 2) > Fraction(delta)
 
 
-@settings(deadline=None)
+@settings(max_examples=100)
 @given(
     st.fractions(min_value=Fraction(1, 50), max_value=10**6),
     st.integers(1, 1000),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.asking import cells
@@ -49,7 +49,6 @@ def counts_of(records, *, bounding, max_records):
 
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
 @given(records=RECORDS, max_records=st.integers(1, 4), person=st.integers(0, 6))
-@settings(max_examples=60, deadline=None)
 def test_removing_one_individual_moves_counts_by_at_most_the_contribution(
     bounding, records, max_records, person
 ):
@@ -63,7 +62,6 @@ def test_removing_one_individual_moves_counts_by_at_most_the_contribution(
 
 
 @given(records=RECORDS, max_records=st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
 def test_ranking_individuals_in_groups_changes_no_count(records, max_records):
     _, whole = counts_of(records, bounding="truncate", max_records=max_records)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.engine.statements import StatementEngine
@@ -121,7 +121,6 @@ def reference(records, request, *, rows=False):
 
 @pytest.mark.parametrize("kind", PEOPLE)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_answers_are_those_of_plain_python(kind, data):
     records, request = data.draw(records_of(kind)), data.draw(requests_of())
     values = count(records, request, kind=kind)
@@ -130,7 +129,6 @@ def test_answers_are_those_of_plain_python(kind, data):
 
 
 @given(records=records_of("integer"), request=requests_of())
-@settings(max_examples=40, deadline=None)
 def test_a_row_is_an_individual_of_its_own(records, request):
     values = count(records, request, unit="row", max_records=1)
     assert values.tolist() == reference(records, request, rows=True)

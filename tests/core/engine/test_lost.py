@@ -83,7 +83,6 @@ def test_the_rate_is_for_what_one_individual_can_lose_also_beyond_the_largest_bo
 )
 @settings(
     max_examples=10,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
@@ -108,7 +107,6 @@ def test_a_table_of_rows_has_no_bound_to_choose(tmp_path):
 
 
 @given(most=st.integers(1, 10**9), bound=st.integers(1, 10**9))
-@settings(max_examples=60, deadline=None)
 def test_holding_records_never_raises_the_bound(most, bound):
     table = describe(max_records=most)
     capped = cap_records(table, bound)

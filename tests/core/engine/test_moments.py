@@ -92,7 +92,7 @@ RECORDS = st.lists(
 
 @pytest.mark.parametrize("facts", [{}, {"unit": "p", "max_records": 2}, {"unit": "p", "bounding": "weight"}])
 @given(records=RECORDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_sums_are_those_of_plain_python(tmp_path_factory, facts, records):
     folder = tmp_path_factory.mktemp("moments")
     labels = [None if b is None else "xyz"[b] for _, _, b in records]
@@ -115,7 +115,7 @@ def test_sums_are_those_of_plain_python(tmp_path_factory, facts, records):
 
 
 @given(records=RECORDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_sums_by_the_nearest_centre_are_those_of_plain_python(tmp_path_factory, records):
     folder = tmp_path_factory.mktemp("centres")
     labels = [None if b is None else "xyz"[b] for _, _, b in records]

@@ -159,7 +159,6 @@ def requests_of(draw):
 
 
 @given(records=RECORDS, requests=st.lists(requests_of(), min_size=1, max_size=3))
-@settings(max_examples=80, deadline=None)
 def test_answers_are_those_of_plain_python(records, requests):
     for values, request in zip(clip(records, requests), requests, strict=True):
         assert values.dtype == np.int64
@@ -194,7 +193,6 @@ def test_norms_of_any_size_hold_whoever_has_very_many_records(queries):
     ),
     st.one_of(NORMS, st.fractions(min_value=Fraction(1, 10**12), max_value=2**61)),
 )
-@settings(max_examples=100, deadline=None)
 def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
     squares = [square for square in squares if square > counts.floor_square(bound)]
     listed = ", ".join(f"({square})" for square in squares) or "(NULL)"
@@ -210,7 +208,7 @@ def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
 
 @pytest.mark.parametrize("source", ["t.csv", "t.csv.gz"])
 @given(records=RECORDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_text_files_give_the_same_answers(source, records):
     # In a text file a missing value is written as nothing, which no domain here holds either.
     requests = [ask(("c", "d"), Fraction(3, 2)), ask(("c",), 1)]
@@ -240,7 +238,6 @@ def within(records, levels, columns=("c", "d")):
 
 
 @given(records=RECORDS, levels=st.lists(NORMS, min_size=1, max_size=5, unique=True))
-@settings(max_examples=60, deadline=None)
 def test_individuals_within_norms_are_those_of_plain_python(records, levels):
     levels = sorted(levels)
     squares = [

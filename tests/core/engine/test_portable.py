@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sqlglot
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.engine import counts
@@ -76,7 +76,6 @@ def cell_of(columns, row, marginal):
 
 @pytest.mark.parametrize("facts", [{}, {"bounding": "weight"}, {"unit": "row"}])
 @given(records=RECORDS)
-@settings(max_examples=30, deadline=None)
 def test_bounded_records_are_those_of_plain_python(facts, records):
     table = describe(**facts)
     found = run(counts.bounded_query(table, COLUMNS), records)
@@ -85,7 +84,6 @@ def test_bounded_records_are_those_of_plain_python(facts, records):
 
 @pytest.mark.parametrize("facts", [{}, {"bounding": "weight"}, {"unit": "row"}])
 @given(records=RECORDS)
-@settings(max_examples=30, deadline=None)
 def test_many_marginals_are_counted_at_once(facts, records):
     table = describe(**facts)
     columns = counts.all_columns(MARGINALS)
@@ -114,7 +112,6 @@ def test_marginals_of_more_columns_than_bits_are_counted():
 
 
 @given(records=RECORDS, most=st.integers(1, 3), unit=st.sampled_from(["p", "row"]))
-@settings(max_examples=40, deadline=None)
 def test_individuals_are_counted_as_by_plain_python(records, most, unit):
     table, columns = describe(unit=unit), ("c", "a")
     pairs = [(cell, times) for cell in range(0, 12, 2) for times in (1, 2, 4)]

@@ -499,7 +499,7 @@ TEXT_COLUMNS = {
 
 
 @given(texts=st.lists(st.one_of(NUMBERS, MOMENTS, ANY), min_size=1, max_size=80))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_is_read_as_by_duckdb(write_table, texts):
     rows = pa.table({"x": pa.array(texts, pa.string())})
     asked = tuple((name,) for name in TEXT_COLUMNS)

@@ -33,7 +33,6 @@ def spread_out(counts, cells):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_both_tallies_agree_on_any_batches(data):
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
     bounding = data.draw(st.sampled_from(["truncate", "weight"]))
@@ -123,7 +122,6 @@ ROWS = st.lists(
 @given(rows=ROWS, unit=st.sampled_from(["p", "row"]), held=st.sampled_from([0, 3]))
 @settings(
     max_examples=4,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

@@ -88,7 +88,7 @@ def test_refused_gaussian_charges_name_their_rho(path):
     assert len(ledger.entries()) == 1
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.builds(Cost, kind=st.just("pure"), scale=st.fractions(Fraction(1, 30), 1))

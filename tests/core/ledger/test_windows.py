@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs, admits
@@ -44,6 +44,7 @@ charges = st.lists(
 
 
 @given(charges)
+@settings(max_examples=100)
 def test_every_period_has_the_sum_of_the_charges_that_read_it(made):
     spent, budget = SpentByPeriod(), Budget(2, "1e-6")
     for cost, months in made:

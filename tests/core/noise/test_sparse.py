@@ -57,7 +57,7 @@ def test_floors_are_those_of_four_hundred_digits(scale, threshold, width):
     threshold=st.integers(1, 400),
     count=st.integers(1, 63),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_floors_of_any_law_are_exact(scale, threshold, count):
     threshold = max(1, int(threshold * min(scale, 1)))
     found = sparse._floors(laplace(scale), threshold, count=count, width=64)
@@ -212,7 +212,7 @@ class Remembering:
     batch=st.integers(1, 12),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_positions_are_those_of_unbounded_integers(size, spread, batch, seed):
     """About `spread` cells pass; the same words are read again in Python's integers."""
     threshold = max(1, round(float(np.log(size / float(spread) + 1))))
@@ -273,7 +273,7 @@ def test_more_cells_than_fit_one_batch(monkeypatch):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_cells_ascend_inside_the_domain_and_reach_the_threshold(data):
     size = data.draw(st.one_of(st.integers(1, 200), st.integers(2**40, LARGEST_DOMAIN)))
     cells = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1), max_size=20))), np.int64)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
@@ -56,7 +56,6 @@ def test_products_that_say_nothing_are_not_asked():
     ),
     order=st.sampled_from([1, 2]),
 )
-@settings(max_examples=60, deadline=None)
 def test_no_record_adds_more_than_the_norm(scores, order):
     columns = tuple(f"c{place}" for place in range(len(scores)))
     question = Moments(columns=columns, scores=tuple(map(np.array, scores)), order=order)

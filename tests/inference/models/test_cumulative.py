@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.inference.models.cumulative import (
@@ -70,7 +70,6 @@ def test_the_branching_is_that_of_the_least_measured_error():
         assert measure(list_widths(size, branching)) > 1.05 * promised
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_rising_is_the_nearest_that_never_falls(heights):
     given_heights = np.array(heights)

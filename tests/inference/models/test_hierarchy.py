@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.inference.models.hierarchy import Level, divide, fit_levels
@@ -54,7 +54,6 @@ def test_two_passes_solve_weighted_least_squares(seed):
         assert (found.variances < level.variance).all(), "no level is worse than measured alone"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans())
 def test_counts_are_whole_not_negative_and_add_up(seed, growth, known):
     random = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.inference.models.terms import Evidence, build_basis, join_codes, mix_evidence, shrink
@@ -27,7 +27,6 @@ def observe(basis, effects, *, variance, generator=None, weight=1.0):
     return Evidence(sums=sums, slopes=slopes, sampling=centred, constant=constant, variance=variance)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(-50, 5000), min_size=2, max_size=40),
     st.integers(0, 40),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.recipes.grouping import make_partition, measure_association
@@ -97,14 +97,12 @@ codes = st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 2**40)), min_size
 
 
 @given(codes)
-@settings(max_examples=60, deadline=None)
 def test_the_figure_lies_between_zero_and_one(rows):
     first, second = (np.array(each, np.int64) for each in zip(*rows, strict=True))
     assert 0 <= associate(first, second)[0, 1] <= 1
 
 
 @given(codes)
-@settings(max_examples=60, deadline=None)
 def test_joint_counts_are_those_of_the_pairs(rows):
     first, second = (make_partition(np.array(each, np.int64)) for each in zip(*rows, strict=True))
     known = [row for row in rows if min(row) >= 0]

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
@@ -178,7 +178,6 @@ def tables(draw):
     st.sampled_from([0.0, 0.1, 0.9]),
     st.sampled_from([0.01, 1.0, 1e4]),
 )
-@settings(max_examples=120, deadline=None)
 def test_limits_hold_and_every_column_is_in_one_group(table, max_cells, max_columns, least, epsilon):
     codes, sizes = table
     found = find_groups(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.recipes.grouping import draft_recipe, draw_groups, find_groups
@@ -66,7 +66,6 @@ def test_a_recipe_without_a_project_says_what_is_to_be_written():
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=5, unique=True))
-@settings(max_examples=50, deadline=None)
 def test_any_names_survive(names):
     names = [name for name in names if name.encode("utf-8", "ignore").decode() == name] or ["a"]
     found = group_names(names)

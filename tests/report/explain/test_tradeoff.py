@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
@@ -101,7 +101,6 @@ def test_answers_to_many_queries_are_covered(epsilon, times):
         assert largest_detection(guarantee, 0.05) == pytest.approx(binomial_curve(1, epsilon, 0.05))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from(["epsilon", "rho", "mu"]),
     amount=st.floats(1e-6, 20),
