@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.core.noise import add_noise
-from sfumato.curator.within import answer_within
+from sfumato.curator.explain import answer_within
 from sfumato.sql.plan import NoisyAggregates
 from sfumato.sql.statement import read_statement
 

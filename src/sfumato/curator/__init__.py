@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +22,9 @@ from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from fractions import Fraction
+
     import pyarrow as pa
 
     from sfumato.core.door import Bill, Charged
@@ -196,7 +197,7 @@ class Curator:
         >>> curator = sfumato.open("sfumato.toml")  # doctest: +SKIP
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
-        from sfumato.curator.notes import list_notes
+        from sfumato.curator.check import list_notes
 
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -31,11 +30,13 @@ from sfumato.sql.question import Question, can_reuse, digest_question, read_ques
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from sfumato.core.ledger.chain import Entry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.curator.released import Released
+    from sfumato.sql.listing import PublicFacts
     from sfumato.sql.plan import NoisyAggregates, QueryPlan
-    from sfumato.sql.probes import PublicFacts
     from sfumato.sql.reuse import Derived, Earlier
     from sfumato.sql.statement import Statement
 

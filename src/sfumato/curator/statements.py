@@ -5,7 +5,6 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -28,19 +27,22 @@ from sfumato.curator.steps import answer_steps, check_affordable, describe_steps
 from sfumato.sql.asks import ask_plan, list_asks, read_bounds
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.finish import Answer, note_cuts, pack_noisy, rehearse_query, unpack_noisy
-from sfumato.sql.listing import add_views, answer_listing, change_views, read_listing
-from sfumato.sql.nested import flatten
-from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
-from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
-from sfumato.sql.planner import plan_public, prepare_query
-from sfumato.sql.probes import (
+from sfumato.sql.listing import (
+    add_views,
+    answer_listing,
+    change_views,
     is_probe,
     list_constants,
     list_labels,
     name_columns_of,
     probe_rows,
+    read_listing,
     summarize_public,
 )
+from sfumato.sql.nested import flatten
+from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
+from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
+from sfumato.sql.planner import plan_public, prepare_query
 from sfumato.sql.question import Question, digest_question, reorder_plan
 from sfumato.sql.relation import Source
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
@@ -49,6 +51,8 @@ from sfumato.sql.statement import price_statement, read_statement
 # What earlier answers and releases tell, EXPLAIN, WITHIN and descriptions are imported where they are needed:
 # most statements need none of them, and a process begins with a third less to load.
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from sfumato.core.cost.budget import Budget
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import PublicTable, Table
@@ -230,7 +234,7 @@ class Desk:
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
-            from sfumato.curator.within import FIRST_TRY
+            from sfumato.curator.explain import FIRST_TRY
 
             statement = replace(statement, within=None, epsilon=FIRST_TRY)
         return rehearse_query(self.plan(statement, catalog))
@@ -286,7 +290,7 @@ class Desk:
     def _answer_within(
         self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
-        from sfumato.curator.within import answer_within, plan_first
+        from sfumato.curator.explain import answer_within, plan_first
 
         def plan_at(epsilon: Fraction) -> QueryPlan:
             return self.plan(replace(statement, within=None, epsilon=epsilon), catalog)

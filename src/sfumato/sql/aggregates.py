@@ -19,8 +19,8 @@ from sqlglot import exp, parse_one
 from sfumato.core.algebra.measures import CELLS, OPEN, Measure
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import code_name
-from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
+from sfumato.sql.constants import to_microseconds
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, count_values, is_whole, labels_of

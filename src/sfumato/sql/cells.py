@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
-from sfumato.sql.calendar import EPOCH, to_moment
 from sfumato.sql.check import finite_labels
-from sfumato.sql.constants import NotConstant, fold
+from sfumato.sql.constants import EPOCH, NotConstant, fold, to_moment
 from sfumato.sql.dates import list_spans
 from sfumato.sql.question import NEGATED, rename_tables, spell, spell_expression
 from sfumato.sql.settle import is_day
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.core.facts.column import Column
     from sfumato.sql.aggregates import Key
     from sfumato.sql.relation import Field, Relation
 

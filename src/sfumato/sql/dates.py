@@ -21,14 +21,18 @@ from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import UnsupportedQuery, refuse
 from sfumato.core.facts.domain import IntegerRange, Period, Values
-from sfumato.sql.calendar import (
+from sfumato.sql.check import list_conditions
+from sfumato.sql.constants import (
     EPOCH,
     MONTHS,
     SECONDS,
+    NotConstant,
+    Span,
     common_unit,
     count_periods,
     date_part,
     divides,
+    fold,
     format_unit,
     list_periods,
     part_unit,
@@ -36,10 +40,9 @@ from sfumato.sql.calendar import (
     to_microseconds,
     to_moment,
     truncate,
+    write,
     write_moment,
 )
-from sfumato.sql.check import list_conditions
-from sfumato.sql.constants import NotConstant, Span, fold, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import Field, Relation, bounds_of, is_whole, labels_of
 from sfumato.sql.settle import is_day

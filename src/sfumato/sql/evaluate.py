@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from datetime import date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.measures import CELLS
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import refuse
 from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
-from sfumato.sql.calendar import EPOCH, to_days, to_microseconds, to_moment
 from sfumato.sql.check import AGGREGATE, RANKS, is_key, is_text
-from sfumato.sql.constants import NotConstant, fold
+from sfumato.sql.constants import EPOCH, NotConstant, fold, to_days, to_microseconds, to_moment
 from sfumato.sql.plan import AnyNoise, Noise, QueryPlan, find_aggregate_numbers, list_levels, set_noise
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
@@ -28,6 +25,10 @@ from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noi
 from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from sfumato.core.algebra.measures import Measure
     from sfumato.sql.aggregates import Key
     from sfumato.sql.plan import NoisyAggregates

@@ -7,16 +7,28 @@ out, or one that a tool spells in its own way, are one plan and one stored answe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from sfumato.core.errors import refuse
-from sfumato.sql.calendar import EPOCH, read_format
 from sfumato.sql.check import find_aggregates, refuse_deep
-from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_array, read_number, write
+from sfumato.sql.constants import (
+    EPOCH,
+    NotConstant,
+    Span,
+    fold,
+    from_python,
+    read_array,
+    read_format,
+    read_number,
+    write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _SCHEMAS = ("public",)

@@ -115,11 +115,12 @@ def read_question(plan: QueryPlan, tables: Any = None) -> Question:  # noqa: ANN
 def can_reuse(plan: QueryPlan) -> bool:
     """Whether the question of a plan is told by its relation, keys and measures.
 
-    Chosen bounds, grouping sets, histograms and trees of quantiles are found again by their text alone.
+    Chosen bounds, norms, grouping sets, histograms and trees of quantiles are found by their text alone.
     """
     measures = [noise.measure for noise in plan.noises]
     plain = all(
-        each.private is None and not each.parts and each.edges is None and each.chosen for each in measures
+        each.private is None and each.edges is None and each.clip is None and each.chosen and not each.parts
+        for each in measures
     )
     inner = [node.alias for node in plan.relation.tree.find_all(exp.Table, exp.Subquery)]
     # A name of an inner query must not be one that tables are given here.

@@ -59,7 +59,7 @@ def resolve_sources(
             raise refuse(f"{name.upper()} is not answered{instead}")
     relation, where = _join_all(query, catalog, ctes)
     if where is not None:
-        from sfumato.sql.semijoins import keep_where
+        from sfumato.sql.inner import keep_where
 
         relation, condition = keep_where(
             where,
@@ -359,7 +359,7 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
             "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
             f"key{_hint_match(left, right)}: otherwise a row would belong to two individuals"
         )
-    from sfumato.sql.semijoins import match_columns
+    from sfumato.sql.inner import match_columns
 
     matches = tuple(match_columns(one, other, joined, where="ON") for one, other in pairs)
     assert isinstance(right.rows, Scan | Named)
@@ -484,7 +484,7 @@ def _facts(field: Field) -> tuple[object, ...]:
 
 def _select(part: Relation, own: list[Field], fields: list[Field]) -> Project:
     """The rows of one part, with its columns as they are called and converted in the whole."""
-    from sfumato.sql.semijoins import COMMON_TYPES
+    from sfumato.sql.inner import COMMON_TYPES
 
     items: list[Item] = []
     for mine, field in zip(own, fields, strict=True):

@@ -25,8 +25,7 @@ from sqlglot.errors import SqlglotError
 
 from sfumato.core.errors import RecipeError, UnsupportedQuery
 from sfumato.core.exact import parse_delta, parse_positive
-from sfumato.sql.check import refuse_deep, refuse_large
-from sfumato.sql.hints import hint_parse, hint_set, hint_statement
+from sfumato.sql.check import hint_parse, hint_set, hint_statement, refuse_deep, refuse_large
 from sfumato.sql.magnitudes import MARK
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"

@@ -17,9 +17,9 @@ from sfumato.core.errors import refuse
 from sfumato.sql.aggregates import spell_position
 from sfumato.sql.check import list_conditions
 from sfumato.sql.constants import from_python
+from sfumato.sql.inner import is_reference
 from sfumato.sql.nested import aggregates, groups_individuals
 from sfumato.sql.relation import Catalog, Field, read_table
-from sfumato.sql.semijoins import is_reference
 
 NUMBER = "number"
 """The column of the numbers of public values, and what their table is called before it has a name."""
