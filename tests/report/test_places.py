@@ -9,7 +9,6 @@ import pytest
 
 from helpers.browser import find_browser
 from helpers.pages import Reader
-from sfumato.cli.city import City, simulate_map
 from sfumato.core.errors import RecipeError
 from sfumato.report.facts import Estimate, estimate_counts, judge_signal, read_facts
 from sfumato.report.geography import read_geography
@@ -21,12 +20,9 @@ from sfumato.report.places import _compare_places
 LIMIT = 1_000_000
 
 
-def write_map(folder, names, *, size=None):
-    """A row of squares with these names; or the made-up city of that size."""
+def write_map(folder, names):
+    """A row of squares with these names."""
     path = folder / "areas.geojson"
-    if size is not None:
-        path.write_text(simulate_map(City(neighbourhoods=size)))
-        return read_geography(path)
     features = [
         {
             "type": "Feature",
