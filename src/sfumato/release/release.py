@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from sfumato.core.questions.measurement import (
     request_grid,
     request_size,
 )
-from sfumato.recipes.base import FILE_KEYS, MOST_ANSWERS, Plan, Product, follow_recipe
+from sfumato.recipes.base import FILE_KEYS, MOST_ANSWERS, Plan, Product, follow_recipe, write_part
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder, write_folder
@@ -35,11 +36,12 @@ from sfumato.tables.read import table_to_csv, table_to_parquet, to_polars
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.core.facts.table import PrivacyUnit, Table
+    from sfumato.core.facts.table import Table
     from sfumato.recipes.base import Plan
 
 
 _DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
+_write = partial(write_part, "release")
 
 
 def build_writeup(
@@ -87,114 +89,53 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
     pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
     unit = plan.table.unit
     whole = f"{unit.column}, with all its records, {unit.neighbours}"
-    protected = f"one individual ({unit.describe() if plan.table.family is None else whole})"
-    if unit.period is not None:
-        protected = (
-            f"**what one `{unit.column}` did in one `{unit.period}`, and not all that it did** "
-            f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k "
-            "times the epsilon"
-        )
+    told = unit.describe() if plan.table.family is None else whole
+    facts = {"column": unit.column, "period": unit.period, "unit": told}
+    protected = _write("individual" if unit.period is None else "in_period", **facts)
     if unit.window is not None:
-        protected += _renewal(unit)
-    return (
-        f"What is protected: {protected}. "
-        f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
-    )
-
-
-def _renewal(unit: PrivacyUnit) -> str:
-    """Return the promise of a budget that renews, in full."""
-    first, last = unit.window or ("", "")
-    return (
-        f". Only records of `{unit.period}` from {first} to {last} were read; the code sees to it. **The "
-        "budget renews:** it is the most that all releases together, of this and any other window, tell "
-        f"about one `{unit.column}`'s records of one `{unit.period}`, and each new `{unit.period}` has it "
-        f"whole. It is no bound on what is told about one `{unit.column}` over all time, which grows with "
-        f"every `{unit.period}` that it has records in"
-    )
+        protected += _write("renewal", first=unit.window[0], last=unit.window[1], **facts)
+    return _write("summary", protected=protected, pure=pure, rho=_up(total["rho"]), readings=readings)
 
 
 def _bounding(table: Table) -> str:
-    unit = table.unit
+    unit, reference = table.unit, table.reference
     if unit.column is None:
-        return "Every row is an individual of its own, so nobody contributes more than one record."
-    if table.bounding == "weight":
-        how = (
-            f"A record of an individual with R records counts min(1, {unit.max_records}/R), rounded down "
-            f"to a multiple of 1/{table.grid}"
-        )
-    else:
-        how = (
-            f"Of an individual with more than {unit.max_records} records, {unit.max_records} are kept, "
-            "in the order of a digest of that individual's identifier and the record's own codes"
-        )
+        return _write("rows")
+    facts = {"most": unit.max_records, "column": unit.column, "period": unit.period}
+    how = _write("weighed" if table.bounding == "weight" else "kept", grid=table.grid, **facts)
     if unit.period is not None:
-        how += f". Here an individual is one `{unit.column}` in one `{unit.period}`"
+        how += _write("here", **facts)
     whose = ""
-    if table.reference is not None:
-        names = (
-            f"`{table.reference.column}` and `{table.reference.key}` of table `{table.reference.table.name}`"
-        )
-        whose = f" Whose a record is follows from {names}: it counts once for everybody who holds its key."
-    return (
-        f"Contributions are bounded by code, not by assumption. {how}. The rule looks at one individual's "
-        f"records at a time and never at anybody else's. Records without `{unit.column}` are dropped.{whose}"
-    )
+    if reference is not None:
+        whose = _write("whose", column=reference.column, key=reference.key, table=reference.table.name)
+    return _write("bounding", how=how, whose=whose, **facts)
 
 
 def _public_facts(plan: Plan) -> str:
+    """Return what was taken as public: domains, and files with their digests, which nobody can check."""
     lines = ["Taken as public:", ""]
     for name in plan.columns:
         column = plan.table.columns[name]
-        warning = (
-            " **This domain was drafted from the data and accepted by the data holder; it is not covered "
-            "by the guarantee.**"
-            if column.drafted
-            else ""
-        )
+        warning = _write("drafted") if column.drafted else ""
         lines.append(
             f"- `{name}`: {column.size} values, from {column.origin}; a value outside the domain: "
             f"{column.outside}.{warning}"
         )
-    return "\n".join([*lines, *_public_files(plan)])
-
-
-def _public_files(plan: Plan) -> list[str]:
-    """Return the files that were read as public, with their digests, and what nobody can check of them."""
     recipe = plan.recipe.to_record()
     read = [recipe[key] for key in FILE_KEYS if isinstance(recipe.get(key), Mapping)]
     files = [f"`{each['file']}` (sha256 {each['sha256']})" for each in read]
     origins = [plan.table.columns[name].origin for name in plan.columns]
     files += [origin for origin in origins if _DIGEST.search(origin)]
-    if not files:
-        return []
-    return [
-        "",
-        f"Read as public: {'; '.join(dict.fromkeys(files))}. None of them is a source of records, by any "
-        "name or as a plain copy; a copy of the records in another form cannot be recognised, so that "
-        "they are about nobody in the table is the data holder's word.",
-    ]
+    if files:
+        lines += ["", _write("files", files="; ".join(dict.fromkeys(files)))]
+    return "\n".join(lines)
 
 
 def _sensitivity(plan: Plan) -> str:
     table = plan.table
-    bound = f"{table.unit.max_records}"
     grid = "" if table.grid == 1 else f" (counted in units of 1/{table.grid}: {table.contribution})"
-    text = (
-        f"Let D and D' be tables that differ by one individual, added or removed with all records. That "
-        f"individual adds a non-negative vector v to the histogram, and the sum of v over all cells is at "
-        f"most {bound}{grid}, because it has at most that many records after bounding and each falls into "
-        "one cell. All other records are bounded and counted as before. So the L1 distance of the two "
-        f"histograms is at most {bound}, and so is the L2 distance, since |v|2 <= |v|1 (with equality when "
-        "all records fall into one cell)."
-    )
-    if table.unit.neighbours == "replace":
-        text += (
-            " Here neighbours exchange one individual for another: the difference is v - v', so the L1 "
-            "distance is at most twice as large, and the L2 distance at most sqrt(2) times, because v and "
-            "v' have no negative entries."
-        )
-    return text
+    text = _write("sensitivity", bound=table.unit.max_records, grid=grid)
+    return text + (_write("exchanged") if table.unit.neighbours == "replace" else "")
 
 
 def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
@@ -227,58 +168,25 @@ def _parts(plan: Plan) -> str:
     if not plan.parts:
         return ""
     shares = ", ".join(f"{part.name!r} ({float(part.share):.0%})" for part in plan.parts)
-    by = (
-        "its name"
-        if plan.table.unit.column is not None
-        else "the codes of its record, and its number among the records that have the same"
-    )
-    text = (
-        f"The people were split into parts: {shares}. Which part an individual is in follows from a public "
-        f"digest of {by}; so one individual more changes one part only, and moves nobody else. The model was "
-        "fitted to the first part and judged by the last. The costs of questions to one part add up, and "
-        "the largest of these sums is charged: an individual pays for its own part alone "
-        "(docs/proofs/parallel.md)."
-    )
+    by = _write("by_row" if plan.table.unit.column is None else "by_name")
+    text = _write("parts", shares=shares, by=by)
     if len(plan.parts) > 2:
-        text += (
-            " Candidates were fitted and compared, each with its share of what is charged; all of them are "
-            "paid for, whichever was taken."
-        )
-    if plan.table.unit.neighbours == "replace":
-        text += (
-            " Where the two who are exchanged are in different parts, each costs at most half of what its "
-            "part was charged for an exchange, so that the largest sum covers both."
-        )
-    return text
+        text += _write("candidates")
+    return text + (_write("parts_exchanged") if plan.table.unit.neighbours == "replace" else "")
 
 
 def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) -> str:
     kinds = {ask.noise for ask in asks if isinstance(ask, Request)}
     parts = [shape.claim for kind, shape in SHAPES.items() if kind in kinds]
     if not all(isinstance(ask, Request) for ask in asks):
-        parts.append(
-            "The exponential mechanism draws a candidate in proportion to exp(epsilon * score / 2s), where "
-            "one individual moves every score by at most s: it is epsilon-DP, and epsilon^2/8-zCDP (Cesar "
-            "and Rogers 2021)."
-        )
-    count = len(asks)
-    many = (
-        f"The {count} measurements are taken of the same table, so their costs add up"
-        + (" within each part." if plan.parts else ".")
-        if count > 1
-        else "There is one measurement, so its cost is the cost of the release."
-    )
+        parts.append(_write("choices"))
+    many = _write("one")
+    if len(asks) > 1:
+        many = _write("many", count=len(asks), within=" within each part" if plan.parts else "")
     if plan.stepwise:
-        many += (
-            " Each was chosen on seeing the answers before it, and was charged by itself before it was "
-            "answered: what is spent is the sum of what was asked, and no level that was tried on the way "
-            "is lost (docs/proofs/refinement.md)."
-        )
+        many += _write("stepwise")
     elif plan.allowance is not None:
-        many += (
-            " Each was chosen on seeing the answers before it; the charge was made before the first, and "
-            "every batch was held to what was left of it."
-        )
+        many += _write("allowed")
     pure = f"epsilon {total['epsilon']} and " if total["epsilon"] is not None else ""
     parts.append(f"{many} In total: {pure}rho {_up(total['rho'])}.")
     return " ".join(parts)
@@ -287,11 +195,7 @@ def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) ->
 def _checking(ledger: Mapping[str, Any]) -> str:
     earlier = [str(each["sequence"]) for each in ledger.get("earlier", ())]
     before = f" Earlier steps are entries {', '.join(earlier)}." if earlier else ""
-    return (
-        "`sfumato verify` on this folder derives the plan, the sensitivities, the totals and the released "
-        "table again, from `certificate.json` and `measurements.parquet` alone, and compares. The charge is "
-        f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`.{before}"
-    )
+    return _write("checking", sequence=ledger["sequence"], digest=ledger["hash"][:16], before=before)
 
 
 def _short(request: Request, grid: int) -> str:
