@@ -7,7 +7,7 @@ import pytest
 
 from helpers.cases import read_cases
 from sfumato.anonymity.hierarchy import Dates, Groups, Intervals, Prefixes, Suppressed
-from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies, read_listed
+from sfumato.anonymity.options import parse_hierarchy, read_hierarchies, read_listed
 from sfumato.core.errors import AnonymityError
 
 EVERYTHING = """

@@ -27,7 +27,7 @@ from sfumato.core.questions.choices import Candidate, Choice, Chosen, NormChoice
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes.base import Plan, Product, follow_recipe
-from sfumato.release.files import append_answers
+from sfumato.release.folder import append_answers
 
 TESTS = Path(__file__).resolve().parents[1]
 

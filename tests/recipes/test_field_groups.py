@@ -27,7 +27,7 @@ from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.recipes.base import Plan, Product
 from sfumato.release.certificate import pack_json
-from sfumato.release.files import pack_measurements
+from sfumato.release.folder import pack_measurements
 
 SPEC = {
     "source": "t.parquet",

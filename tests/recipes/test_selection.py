@@ -257,7 +257,7 @@ def test_a_forest_that_no_model_holds_beside_rules_is_cut(monkeypatch):
     spec = {"source": "t.parquet", "unit": "row", "columns": columns, "impossible": rules}
     table = parse_table("t", spec)
     plan = Tree(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
-    for module in ("tree", "shared.fitting"):
+    for module in ("tree", "shared.selection"):
         monkeypatch.setattr(f"sfumato.recipes.{module}.LARGEST_TREE", 400)
 
     def answer(asks):

@@ -10,7 +10,7 @@ import sfumato as sf
 from helpers.cli import run_main
 from sfumato.core.facts.project import parse_project
 from sfumato.curator import Curator
-from sfumato.release.deployment import OPEN, describe_deployment, write_checklist
+from sfumato.release.verification import OPEN, describe_deployment, write_checklist
 
 
 @pytest.fixture(scope="module")

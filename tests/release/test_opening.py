@@ -16,8 +16,7 @@ import sfumato as sf
 from sfumato.cli.main import main
 from sfumato.core.errors import SourceError
 from sfumato.release.certificate import pack_json
-from sfumato.release.files import PackedAnswers
-from sfumato.release.folder import FILES, open_folder
+from sfumato.release.folder import FILES, PackedAnswers, open_folder
 from sfumato.tables.arrays import read_parquet
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))

@@ -11,7 +11,7 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.recipes.base import Product
 from sfumato.release.certificate import pack_json
-from sfumato.release.files import pack_measurements
+from sfumato.release.folder import pack_measurements
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 

@@ -23,8 +23,7 @@ from sfumato.anonymity.hierarchy import (
     Prefixes,
     Suppressed,
 )
-from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
-from sfumato.anonymity.options import METHODS, Options
+from sfumato.anonymity.options import METHODS, Options, parse_hierarchy, read_hierarchies
 from sfumato.core.errors import AnonymityError
 
 __all__ = [

@@ -241,7 +241,7 @@ def export(
 
     Example: sfumato export out --state curator="City of Example" --state rationale="..."
     """
-    from sfumato.release.deployment import describe_deployment, write_checklist
+    from sfumato.release.verification import describe_deployment, write_checklist
 
     stated = dict(part.split("=", 1) for part in state or () if "=" in part)
     if len(stated) != len(state or ()):

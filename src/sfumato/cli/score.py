@@ -320,7 +320,7 @@ def _compare_one(
     import numpy as np
 
     from sfumato.metrics import MetricError, compare_pair, encode_pair
-    from sfumato.report.truth import choose_cells
+    from sfumato.report.places import choose_cells
 
     try:
         pair = encode_pair(truth, released, table=table, weight=facts.weight, unit=table.unit.column)

@@ -244,7 +244,7 @@ class Curator:
 
     def kept(self, out: Path | str) -> int | None:
         """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
-        from sfumato.release.files import PackedAnswers, split_answers
+        from sfumato.release.folder import PackedAnswers, split_answers
 
         try:
             plan = self._begun(Path(out))
@@ -507,7 +507,7 @@ class Curator:
         """The release of a plan in steps or of a series: each part found again, finished, or answered now."""
         from sfumato.curator.conversation import Series, Steps
         from sfumato.release.certificate import describe_entries, describe_entry
-        from sfumato.release.files import pack_measurements
+        from sfumato.release.folder import pack_measurements
         from sfumato.release.release import build_release
 
         parts = (Steps if plan.stepwise else Series)(

@@ -27,7 +27,7 @@ from sfumato.core.exact import digest
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, request_grid
 from sfumato.core.questions.series import RunningSums
 from sfumato.recipes.base import Plan, Product, follow_recipe
-from sfumato.release.files import (
+from sfumato.release.folder import (
     PackedAnswers,
     append_answers,
     pack_measurements,

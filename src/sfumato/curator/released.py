@@ -25,7 +25,7 @@ from sfumato.inference.files import unpack_models
 from sfumato.recipes.base import parse_epsilons
 from sfumato.recipes.files import parse_record
 from sfumato.release.ask import ReleasedModel, can_ask
-from sfumato.release.files import PackedAnswers
+from sfumato.release.folder import PackedAnswers
 from sfumato.release.release import replay_answers
 from sfumato.sql.cells import read_axis
 from sfumato.sql.finish import Answer

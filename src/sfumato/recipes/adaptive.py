@@ -28,10 +28,11 @@ from sfumato.inference.tree import Growth, tree_cells
 from sfumato.recipes.base import is_column_list
 from sfumato.recipes.shared.budget import RemainingBudget
 from sfumato.recipes.shared.compression import count_told, take_contrasts
-from sfumato.recipes.shared.fitting import (
+from sfumato.recipes.shared.selection import (
     CHOICE,
     Asking,
     Fitting,
+    Selection,
     choose_marginal,
     count_rounds,
     measure_singles,
@@ -39,7 +40,6 @@ from sfumato.recipes.shared.fitting import (
     offer_marginal,
     round_part,
 )
-from sfumato.recipes.shared.selection import Selection
 
 # Shares of a budget were set by hand; they move accuracy, never what is charged.
 _FIRST = Fraction(1, 12)  # of the whole budget, for a first look at single columns

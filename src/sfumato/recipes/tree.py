@@ -14,15 +14,15 @@ from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import tree_cells
 from sfumato.recipes.shared.budget import RemainingBudget
-from sfumato.recipes.shared.fitting import (
+from sfumato.recipes.shared.selection import (
     Asking,
     Fitting,
+    Selection,
     choose_marginal,
     measure_singles,
     noise_distance,
     offer_marginal,
 )
-from sfumato.recipes.shared.selection import Selection
 
 _TREE_SINGLES = Fraction(15, 100)  # of a tree's budget, for single columns
 _TREE_CHOICES = Fraction(15, 100)  # for choosing pairs

@@ -28,8 +28,7 @@ from sfumato.core.questions.measurement import (
 )
 from sfumato.recipes.base import FILE_KEYS, MOST_ANSWERS, Plan, Product, follow_recipe, write_part
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
-from sfumato.release.files import PackedAnswers
-from sfumato.release.folder import check_folder, write_folder
+from sfumato.release.folder import PackedAnswers, check_folder, write_folder
 from sfumato.tables.arrays import read_parquet
 from sfumato.tables.read import table_to_csv, table_to_parquet, to_polars
 

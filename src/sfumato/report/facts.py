@@ -23,8 +23,7 @@ from sfumato.core.questions.counts import NORM_GRID
 from sfumato.core.questions.series import SERIES_GRID
 from sfumato.inference.models.series import Estimate as Sums
 from sfumato.inference.models.series import estimate_sums, root_weights
-from sfumato.release.files import split_values
-from sfumato.release.folder import failing_closed, open_folder
+from sfumato.release.folder import failing_closed, open_folder, split_values
 from sfumato.report.explain.posterior import Total, read_total
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
 

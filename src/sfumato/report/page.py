@@ -33,8 +33,14 @@ from sfumato.report.pages import charts
 from sfumato.report.pages.render import render_page
 from sfumato.report.pages.svg import round_limit
 from sfumato.report.pages.words import amount, exponent, name_columns
-from sfumato.report.places import describe_places, draw_maps
-from sfumato.report.truth import JudgedRelease, ReportInput, describe_cells, read_true_counts
+from sfumato.report.places import (
+    JudgedRelease,
+    ReportInput,
+    describe_cells,
+    describe_places,
+    draw_maps,
+    read_true_counts,
+)
 
 if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport

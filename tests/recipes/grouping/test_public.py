@@ -10,7 +10,7 @@ import pytest
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.recipes.grouping import encode_described, encode_values, read_columns
-from sfumato.recipes.grouping.public import BINS
+from sfumato.recipes.grouping.rules import BINS
 
 TABLE = parse_table(
     "t",

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sfumato.report.pages.outline import _find_junctions, _thin_ring, draw_outline
+from sfumato.report.geography import _find_junctions, _thin_ring, draw_outline
 
 
 def read_rings(path):

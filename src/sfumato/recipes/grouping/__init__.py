@@ -3,8 +3,15 @@
 from sfumato.recipes.grouping.association import MEASURE, Partition, make_partition, measure_association
 from sfumato.recipes.grouping.groups import Apart, Group, Grouping, find_groups
 from sfumato.recipes.grouping.output import draft_recipe, draw_groups
-from sfumato.recipes.grouping.public import PublicCodes, encode_described, encode_values, read_columns
-from sfumato.recipes.grouping.rules import ProposedRule, draft_rules, find_rules
+from sfumato.recipes.grouping.rules import (
+    ProposedRule,
+    PublicCodes,
+    draft_rules,
+    encode_described,
+    encode_values,
+    find_rules,
+    read_columns,
+)
 
 __all__ = [
     "MEASURE",

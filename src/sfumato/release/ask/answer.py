@@ -22,8 +22,7 @@ from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.measurement import Request
 from sfumato.inference.evidence import Cells
 from sfumato.inference.files import unpack_models
-from sfumato.release.ask.measured import MEASUREMENTS, Measured
-from sfumato.release.ask.question import keep_cells, read_fields, read_question
+from sfumato.release.ask.question import MEASUREMENTS, Measured, keep_cells, read_fields, read_question
 from sfumato.release.ask.regression import regress
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.sql.bands import find_edge
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
 
     _Numbers = NDArray[np.float64]
-    from sfumato.release.ask.measured import Source
-    from sfumato.release.ask.question import Field, Output
+    from sfumato.release.ask.question import Field, Output, Source
 
     _Codes = NDArray[np.int64]
 

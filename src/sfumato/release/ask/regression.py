@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Columns
     from sfumato.inference.model import Model
-    from sfumato.release.ask.measured import Source
-    from sfumato.release.ask.question import Field, Fields
+    from sfumato.release.ask.question import Field, Fields, Source
 
     _Numbers = NDArray[np.float64]
 
