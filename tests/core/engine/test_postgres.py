@@ -3,11 +3,13 @@
 import os
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pyarrow as pa
@@ -309,6 +311,44 @@ def test_a_release_that_asks_twice_is_about_one_snapshot(server, place, people, 
     assert held.table.equals(files.table)
     # The table has changed since, so that the same question is a new one.
     assert not sf.open(file).check(tmp_path / "capped.toml").answered
+
+
+def test_who_leaves_its_snapshot_takes_it_from_nobody_else(server, place):
+    source, _ = place
+    table, engine = describe(source), open_engine(Path())
+
+    def count():
+        return engine.count(table, cells((("region",),)), **SILENT)[0].true_values.tolist()
+
+    entered, left = Event(), Event()
+
+    def read_beside():
+        with engine.snapshot(table):
+            entered.set()
+            left.wait(60)
+            return count()
+
+    before = count()
+    with ThreadPoolExecutor(1) as pool:
+        with engine.snapshot(table):
+            beside = pool.submit(read_beside)
+            assert entered.wait(60)
+            server.execute("INSERT INTO t SELECT 1000 + i, 'a', 1 FROM generate_series(1, 5000) AS i")
+            assert count() == before
+        left.set()
+        assert beside.result(60) == before  # and neither an error nor what was written meanwhile
+
+
+def test_columns_are_fetched_within_the_snapshot_by_whichever_thread_reads_them(server, place):
+    source, _ = place
+    table, engine = describe(source), open_engine(Path())
+    server_engine = engine._servers.find(table)
+    with engine.snapshot(table), ThreadPoolExecutor(1) as pool:
+        fetched = server_engine.fetch(table, frozenset({"region"}))
+        before = sum(batch.num_rows for batch in fetched.read())
+        server.execute("INSERT INTO t SELECT 1000 + i, 'a', 1 FROM generate_series(1, 5000) AS i")
+        assert pool.submit(lambda: sum(batch.num_rows for batch in fetched.read())).result(60) == before
+    assert sum(batch.num_rows for batch in fetched.read()) == before + 5000
 
 
 def test_it_is_read_in_one_transaction_that_cannot_write(place):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from threading import local
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -190,7 +191,7 @@ class PostgresEngine(ServerEngine):
     )
 
     def __init__(self, _folder: Path) -> None:
-        self._rooms: dict[str, _Room] = {}
+        self._local = local()  # a transaction is of the thread that began it, and ends there
         self._beyond = BeyondKept()
 
     @contextmanager
@@ -238,8 +239,9 @@ class PostgresEngine(ServerEngine):
             stored = self._look(room, source).columns
 
         def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
-            with self._open(table) as (room, source), hide_server(source):
-                yield from fetch_rows(room.connection, query)
+            # Within a snapshot on its connection, whichever thread reads.
+            with self._open(table, held=room) as (current, source), hide_server(source):
+                yield from fetch_rows(current.connection, query)
 
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
@@ -278,16 +280,22 @@ class PostgresEngine(ServerEngine):
             def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
                 among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = {pushed.unit})"
                 chosen = with_beyond(f"{query} WHERE ({pushed.condition}) AND {among}", kind)
-                with self._open(table) as (room, source), hide_server(source):
-                    yield from fetch_rows(room.connection, chosen, given=[beyond])
+                with self._open(table, held=room) as (current, source), hide_server(source):
+                    yield from fetch_rows(current.connection, chosen, given=[beyond])
 
             return inside, fetch_columns(read, source, stored, wanted, table.unit.column)
 
+    @property
+    def _rooms(self) -> dict[str, _Room]:
+        """The transactions that this thread has under way, by how their servers are reached."""
+        rooms: dict[str, _Room] = self._local.__dict__.setdefault("rooms", {})
+        return rooms
+
     @contextmanager
-    def _open(self, table: Table) -> Iterator[tuple[_Room, PostgresSource]]:
-        """The transaction on the server of a table, that of a snapshot or one of its own, and its source."""
+    def _open(self, table: Table, *, held: _Room | None = None) -> Iterator[tuple[_Room, PostgresSource]]:
+        """The transaction on the server of a table, and its source: `held`, this thread's, or a new one."""
         source = parse_source(table.source, table=table.name)
-        held = self._rooms.get(source.conninfo)
+        held = self._rooms.get(source.conninfo) if held is None or held.connection.closed else held
         if held is not None:
             yield held, source
             return
