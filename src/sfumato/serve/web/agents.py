@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -29,62 +30,10 @@ VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
 STATELESS = "2026-07-28"
 """The version in which every request says by itself what the others say at the beginning."""
 
-_INSTRUCTIONS = (
-    "A database of people's records that answers aggregates only, with noise, under differential privacy. "
-    "Every new question spends epsilon of a budget that is never refilled, so look at `tables` and "
-    "`budget` first, ask `explain` for the price and the expected error, and only then `ask`. "
-    "Statements are SQL with a price: DP-SELECT 0.1 column, COUNT(*) FROM table GROUP BY column. "
-    "Columns ending in _low and _high are the ends of 95 % confidence intervals: report them with the "
-    "value. An equal question is answered again at no cost; never ask the same in other words."
-)
+_DESCRIPTION = json.loads(files(__package__).joinpath("agents.json").read_text("utf-8"))
+_TOOLS: list[dict[str, Any]] = _DESCRIPTION.pop("tools")  # leaves capabilities and instructions
 _SERVER = {"name": "sfumato", "title": "sfumato", "version": __version__}
-_CAPABILITIES = {"tools": {"listChanged": False}}
 _FRESH = {"ttlMs": 0, "cacheScope": "private"}
-_SQL = {"type": "string", "description": "One statement: DP-SELECT epsilon ... FROM table ..."}
-_EPSILON = {"type": "number", "description": "The price of a plain SELECT, which names none."}
-_AT_MOST = {"type": "number", "description": "The most epsilon that may be spent."}
-
-
-def _takes(*needed: str, **known: dict[str, str]) -> dict[str, Any]:
-    return {"type": "object", "properties": known, "required": list(needed), "additionalProperties": False}
-
-
-_FREE = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
-TOOLS: list[dict[str, Any]] = [
-    {
-        "name": "tables",
-        "title": "Tables",
-        "description": "The tables with their public columns and domains, and whom they protect. Free.",
-        "inputSchema": _takes(),
-        "annotations": _FREE,
-    },
-    {
-        "name": "explain",
-        "title": "Price of a question",
-        "description": "What a statement would cost and how large its error would be. Free; reads nothing.",
-        "inputSchema": _takes("sql", sql=_SQL, epsilon=_EPSILON),
-        "annotations": _FREE,
-    },
-    {
-        "name": "ask",
-        "title": "Buy an answer",
-        "description": "Answers a statement with noise and spends its epsilon, if it is new.",
-        "inputSchema": _takes("sql", sql=_SQL, epsilon=_EPSILON, at_most=_AT_MOST),
-        "annotations": {
-            "readOnlyHint": False,
-            "destructiveHint": True,
-            "idempotentHint": True,
-            "openWorldHint": False,
-        },
-    },
-    {
-        "name": "budget",
-        "title": "Budget",
-        "description": "What may be spent in all, what is spent, and what is left to you. Free.",
-        "inputSchema": _takes(),
-        "annotations": _FREE,
-    },
-]
 
 
 async def answer_agent(request: Request) -> Response:
@@ -115,27 +64,18 @@ async def answer_agent(request: Request) -> Response:
         return _fail(number, -32020, "the header Mcp-Method names another method", status=400)
     match method:
         case "server/discover" if version == STATELESS:
-            result: dict[str, Any] = {
-                "supportedVersions": [STATELESS, *VERSIONS],
-                "capabilities": _CAPABILITIES,
-                "instructions": _INSTRUCTIONS,
-                **_FRESH,
-            }
+            result: dict[str, Any] = {"supportedVersions": [STATELESS, *VERSIONS], **_DESCRIPTION, **_FRESH}
         case "initialize":
             asked = given.get("protocolVersion")
-            result = {
-                "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-                "capabilities": _CAPABILITIES,
-                "serverInfo": _SERVER,
-                "instructions": _INSTRUCTIONS,
-            }
+            spoken = asked if asked in VERSIONS else VERSIONS[0]
+            result = {"protocolVersion": spoken, "serverInfo": _SERVER, **_DESCRIPTION}
         case "ping":
             result = {}
         case "tools/list":
-            result = {"tools": TOOLS, **(_FRESH if version == STATELESS else {})}
+            result = {"tools": _TOOLS, **(_FRESH if version == STATELESS else {})}
         case "tools/call":
             called, arguments = given.get("name"), given.get("arguments") or {}
-            tool = next((each for each in TOOLS if each["name"] == called), None)
+            tool = next((each for each in _TOOLS if each["name"] == called), None)
             if tool is None:
                 return _fail(number, -32602, "no such tool; tools/list names them")
             reason = refuse_fields(arguments, tool["inputSchema"])

@@ -1,4 +1,4 @@
-"""The JSON API: one row of `ENDPOINTS` for each thing that may be asked.
+"""The JSON API: openapi.json says what may be asked, and the functions here answer it.
 
 The pages and the agents' endpoint call the same functions, so that all doors say the same. Each takes the
 service, who asks, and what was sent: the body and the names in the path, held to its schema.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,153 +39,27 @@ if TYPE_CHECKING:
     from sfumato.serve.state import User
 
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_NUMBER: dict[str, Any] = {"type": "number"}
-_FLAG: dict[str, Any] = {"type": "boolean"}
-_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
-_RECORDS: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
-_ROWS: dict[str, Any] = {"type": "array", "items": {"type": "array"}}
-_EPSILON = {"type": ["number", "string", "null"], "description": "exact: 0.1, or a text such as 1/3"}
-_SCALARS = {"type": "array", "items": {"type": ["string", "number", "boolean", "null"]}}
-_WHOLE: dict[str, Any] = {"type": "integer"}
-_ERRORS = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
-_ROLE = {"enum": ["steward", "analyst", "viewer"]}
+@cache
+def read_description() -> dict[str, Any]:
+    """Returns the OpenAPI document: that of `openapi.json`, with the failures that all calls may end in."""
+    document: dict[str, Any] = json.loads(files(__package__).joinpath("openapi.json").read_text("utf-8"))
+    document["info"]["version"] = __version__
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    said = document.pop("x-failures")
+    failures = {code: {"description": words, "content": content} for code, words in said.items()}
+    for operation in list_operations(document).values():
+        operation["responses"] = dict(sorted((failures | operation["responses"]).items()))
+    return document
 
 
-def _record(*needed: str, **known: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": known, "required": list(needed)}
-
-
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "Error": _record("error", error=_record("kind", "message", kind=_TEXT, message=_TEXT, number=_WHOLE)),
-    "Budget": _record(
-        "total", "spent", "left", total=_NUMBER, spent=_NUMBER, left=_NUMBER, delta=_NUMBER,
-        share={"oneOf": [{"type": "null"}, _record(total=_NUMBER, spent=_NUMBER, left=_NUMBER)]},
-        exact={"type": "object", "additionalProperties": _TEXT},
-    ),
-    "Tables": _record("tables", tables=_RECORDS),
-    "Question": _record("sql", sql=_TEXT, epsilon=_EPSILON, at_most=_EPSILON, parameters=_SCALARS),
-    "Plan": _record("sql", sql=_TEXT, epsilon=_EPSILON, parameters=_SCALARS),
-    "Statement": _record("sql", sql=_TEXT, epsilon=_EPSILON),
-    "Asked": _record("sql", sql=_TEXT),
-    "NewRows": _record("rows", rows={**_TEXT, "description": "new rows, as CSV with a header"}),
-    "Answer": _record(
-        "columns", "rows", "spent", "left", columns=_TEXTS, types=_TEXTS, rows=_ROWS, spent=_NUMBER,
-        left=_NUMBER, repeated=_FLAG, notes=_TEXTS,
-    ),
-    "Rows": _record("columns", "rows", columns=_TEXTS, types=_TEXTS, rows=_ROWS),
-    "Price": _record(
-        "epsilon", "text", epsilon=_NUMBER, delta=_NUMBER, errors=_ERRORS,
-        expected={"type": "object", "additionalProperties": _TEXT}, notes=_TEXTS,
-        groups={"type": ["integer", "null"]}, text=_TEXT, stored=_FLAG,
-        admitted=_FLAG, left=_NUMBER,
-    ),
-    "Columns": _record("columns", columns=_RECORDS, parameters=_TEXTS),
-    "Recipe": _record("recipe", recipe={**_TEXT, "description": "a recipe file, in TOML"}),
-    "NamedRecipe": _record("recipe", "name", recipe=_TEXT, name=_TEXT),
-    "Check": _record("recipe", "table", recipe=_TEXT, table=_TEXT, measurements=_RECORDS, admitted=_FLAG),
-    "Job": _record("number", "status", number=_WHOLE, name=_TEXT, status=_TEXT, person=_TEXT, stages=_TEXTS),
-    "Jobs": _record("jobs", jobs=_RECORDS),
-    "Releases": _record("releases", releases=_RECORDS),
-    "Ledger": _record("entries", entries=_RECORDS),
-    "Users": _record("users", users=_RECORDS),
-    "User": _record(
-        "name", "role", name=_TEXT, role=_ROLE, share=_EPSILON, password={"type": ["string", "null"]},
-    ),
-    "NewUser": _record("name", "token", name=_TEXT, role=_ROLE, token=_TEXT),
-    "Token": _record("name", "token", name=_TEXT, token=_TEXT),
-    "Limit": _record("share", share=_EPSILON),
-    "Share": _record("name", "share", name=_TEXT, share={"type": ["number", "null"]}),
-    "Removed": _record("removed", removed=_TEXT),
-    "Approvals": _record("approvals", approvals=_RECORDS),
-    "Decision": _record("number", "approve", number=_WHOLE, approve=_FLAG),
-    "Decided": _record("number", "status", number=_WHOLE, status=_TEXT, person=_TEXT),
-}  # fmt: skip
-
-_FAILURES = {
-    "400": "the request cannot be read",
-    "401": "no token, or one that is not valid",
-    "402": "the budget or the share does not hold as much; nothing was spent",
-    "403": "not for this role",
-    "404": "there is no such thing",
-    "409": "it waits for a steward's approval, or stands in the way of what is there",
-    "413": "more than a request may hold",
-    "415": "no JSON",
-    "422": "the statement, recipe or value is not accepted, and why; nothing was spent",
-    "429": "too many requests; try again later",
-    "503": "the records or the ledger cannot be reached; a charge that was made is kept",
-    "default": "any other failure",
-}
-
-
-def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Returns the OpenAPI document."""
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in endpoints:
-        paths.setdefault(plain_path(endpoint.path), {})[endpoint.method.lower()] = _describe_endpoint(
-            endpoint
-        )
-    for path, summary in (
-        ("/healthz", "Whether the process lives"),
-        ("/readyz", "Whether it can answer"),
-        ("/metrics", "Counters for Prometheus, without data"),
-    ):
-        described = {"description": "text", "content": {"text/plain": {"schema": _TEXT}}}
-        paths[path] = {"get": {"summary": summary, "security": [], "responses": {"200": described}}}
-    paths["/openapi.json"] = {"get": {"summary": "This document", "security": [], "responses": {
-        "200": {"description": "OpenAPI 3.1", "content": {"application/json": {"schema": {"type": "object"}}}}
-    }}}  # fmt: skip
+def list_operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns what the API does, by method and path."""
     return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "sfumato",
-            "version": __version__,
-            "description": "A database that answers with noise, under a budget. Agents: POST /mcp.",
-        },
-        "security": [{"token": []}],
-        "paths": paths,
-        "components": {
-            "schemas": SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        (method, path): operation
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if "operationId" in operation
     }
-
-
-def plain_path(path: str) -> str:
-    """Returns a path of a route as OpenAPI writes it.
-
-    >>> plain_path("/api/jobs/{number:int}")
-    '/api/jobs/{number}'
-    """
-    return re.sub(r":\w+}", "}", path)
-
-
-def _describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        code: {"description": said, "content": _content("Error")} for code, said in _FAILURES.items()
-    }
-    responses[str(endpoint.status)] = {"description": endpoint.summary, "content": _content(endpoint.reply)}
-    path = plain_path(endpoint.path)
-    named = f"{endpoint.method.lower()}{path.removeprefix('/api')}"
-    described: dict[str, Any] = {
-        "summary": endpoint.summary,
-        "operationId": re.sub(r"\W+", "_", named).strip("_"),
-        "responses": dict(sorted(responses.items())),
-    }
-    inside = re.findall(r"{(\w+)}", path)
-    if inside:
-        described["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside
-        ]
-    if endpoint.body is not None:
-        described["requestBody"] = {"required": True, "content": _content(endpoint.body)}
-    return described
-
-
-def _content(name: str) -> dict[str, Any]:
-    if "/" in name:
-        return {name: {"schema": _TEXT}}
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
 
 Given = dict[str, Any]
@@ -268,10 +144,6 @@ async def _describe(service: Service, user: User, given: Given) -> Given:
     return {"columns": columns, "parameters": [str(kind) for kind in found.parameters]}
 
 
-async def _check(service: Service, user: User, given: Given) -> Given:
-    return await service.check(user, given["recipe"])
-
-
 async def _follow_job(service: Service, user: User, given: Given) -> Response:
     await service.job(user, given["number"])  # who may not see it hears so before the stream begins
     events = _stream_events(service, service.watch_job(user, given["number"]))
@@ -302,14 +174,6 @@ async def _send_file(service: Service, user: User, given: Given) -> Response:
     return FileResponse(path, filename=f"{name}-{file}", headers={"Content-Security-Policy": SANDBOX})
 
 
-async def _ask_model(service: Service, user: User, given: Given) -> pa.Table:
-    return await service.ask_release(user, check_name(given["name"]), given["sql"])
-
-
-async def _predict(service: Service, user: User, given: Given) -> pa.Table:
-    return await service.predict(user, check_name(given["name"]), given["rows"])
-
-
 async def _send_report(service: Service, user: User, given: Given) -> Response:
     page = await service.report_page(user, check_name(given["name"]))
     return HTMLResponse(page, headers={"Content-Security-Policy": SANDBOX})
@@ -328,10 +192,6 @@ async def _set_share(service: Service, user: User, given: Given) -> Given:
     share = _read_amount(given, "share")
     await service.set_share(user, given["name"], share)
     return {"name": given["name"], "share": to_plain(share)}
-
-
-async def _decide(service: Service, user: User, given: Given) -> Given:
-    return await service.decide(user, given["number"], approve=given["approve"])
 
 
 async def _describe_table(table: pa.Table) -> Given:
@@ -360,67 +220,64 @@ def to_numbers(record: Given) -> Given:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One thing that may be asked: where, what for, what comes back and what is sent.
+    """One thing that may be asked: who answers it, the names of its schemas in openapi.json, its status."""
 
-    `reply` and `body` name `SCHEMAS`, or a media type for what is no JSON.
-    """
-
-    method: str
-    path: str
     answer: Callable[[Service, User, Given], Awaitable[object]]
-    summary: str
     reply: str
-    body: str | None = None
-    status: int = 200
+    body: str
+    status: int
 
     async def __call__(self, request: Request) -> Response:
         """Returns the reply to `request`, for whoever sent it."""
         asker = await require_asker(request)
-        given = {} if self.body is None else await read_json(request, SCHEMAS[self.body])
+        schemas = read_description()["components"]["schemas"]
+        given = await read_json(request, schemas[self.body]) if self.body else {}
         found = await self.answer(find_service(request), asker.user, {**given, **request.path_params})
         if isinstance(found, pa.Table):
             found = await _describe_table(found)
         elif isinstance(found, list):
-            found = {SCHEMAS[self.reply]["required"][0]: found}
+            found = {schemas[self.reply]["required"][0]: found}
         return found if isinstance(found, Response) else JSONResponse(to_plain(found), self.status)
 
 
-ENDPOINTS = (
-    Endpoint("GET", "/api/budget", read_budget, "What may be spent, is spent, and is left", "Budget"),
-    Endpoint("GET", "/api/tables", list_tables, "The tables and their public columns", "Tables"),
-    Endpoint("POST", "/api/sql", ask, "Buy the answer to a statement", "Answer", "Question"),
-    Endpoint("POST", "/api/explain", explain, "The price of a statement; free", "Price", "Plan"),
-    Endpoint("POST", "/api/describe", _describe, "The columns of an answer; free", "Columns", "Statement"),
-    Endpoint("POST", "/api/check", _check, "A dry run of a recipe; free", "Check", "Recipe"),
-    Endpoint("POST", "/api/release", start_release, "Begin a release", "Job", "NamedRecipe", 202),
-    Endpoint("GET", "/api/jobs", lambda s, u, _: s.jobs(u), "Releases that were begun", "Jobs"),
-    Endpoint("GET", "/api/jobs/{number:int}", lambda s, u, g: s.job(u, g["number"]), "One of them", "Job"),
-    Endpoint("GET", "/api/jobs/{number:int}/events", _follow_job, "How it goes on", "text/event-stream"),
-    Endpoint("GET", "/api/releases", lambda s, u, _: s.releases(u), "What was released", "Releases"),
-    Endpoint("GET", "/api/releases/{name}/{file}", _send_file, "A released file", "application/octet-stream"),
-    Endpoint("POST", "/api/releases/{name}/sql", _ask_model, "Ask a released model; free", "Rows", "Asked"),
-    Endpoint(
-        "POST",
-        "/api/releases/{name}/predict",
-        _predict,
-        "Predict with a released model; free",
-        "Rows",
-        "NewRows",
-    ),
-    Endpoint("GET", "/api/reports/{name}", _send_report, "The report on a release", "text/html"),
-    Endpoint("GET", "/api/ledger", lambda s, u, _: s.ledger(u), "All charges; for stewards", "Ledger"),
-    Endpoint(
-        "GET", "/api/users", lambda s, u, _: s.users(u), "Users and their shares; for stewards", "Users"
-    ),
-    Endpoint("POST", "/api/users", add_user, "Add a user; for stewards", "NewUser", "User", 201),
-    Endpoint("DELETE", "/api/users/{name}", _remove_user, "Remove a user; for stewards", "Removed"),
-    Endpoint("POST", "/api/users/{name}/token", _renew_token, "A new token for a user", "Token"),
-    Endpoint("POST", "/api/users/{name}/share", _set_share, "Change a share; for stewards", "Share", "Limit"),
-    Endpoint(
-        "GET", "/api/approvals", lambda s, u, _: s.approvals(u), "What waits for a steward", "Approvals"
-    ),
-    Endpoint("POST", "/api/approvals", _decide, "Decide on it; for stewards", "Decided", "Decision"),
-)
+def _make_route(method: str, path: str, operation: dict[str, Any]) -> Route:
+    status, reply = next(iter(operation["responses"].items()))
+    body = _name_schema(operation.get("requestBody", {}))
+    endpoint = Endpoint(_ANSWERS[operation["operationId"]], _name_schema(reply), body, int(status))
+    return Route(path.replace("{number}", "{number:int}"), endpoint.__call__, methods=[method.upper()])
+
+
+def _name_schema(part: dict[str, Any]) -> str:
+    """Returns the schema of a body or reply; none for what is no JSON."""
+    schema: dict[str, str] = part.get("content", {}).get("application/json", {}).get("schema", {})
+    return schema.get("$ref", "").rpartition("/")[2]
+
+
+_ANSWERS: dict[str, Callable[[Service, User, Given], Awaitable[object]]] = {
+    "get_budget": read_budget,
+    "get_tables": list_tables,
+    "post_sql": ask,
+    "post_explain": explain,
+    "post_describe": _describe,
+    "post_check": lambda s, u, g: s.check(u, g["recipe"]),
+    "post_release": start_release,
+    "get_jobs": lambda s, u, _: s.jobs(u),
+    "get_jobs_number": lambda s, u, g: s.job(u, g["number"]),
+    "get_jobs_number_events": _follow_job,
+    "get_releases": lambda s, u, _: s.releases(u),
+    "get_releases_name_file": _send_file,
+    "post_releases_name_sql": lambda s, u, g: s.ask_release(u, check_name(g["name"]), g["sql"]),
+    "post_releases_name_predict": lambda s, u, g: s.predict(u, check_name(g["name"]), g["rows"]),
+    "get_reports_name": _send_report,
+    "get_ledger": lambda s, u, _: s.ledger(u),
+    "get_users": lambda s, u, _: s.users(u),
+    "post_users": add_user,
+    "delete_users_name": _remove_user,
+    "post_users_name_token": _renew_token,
+    "post_users_name_share": _set_share,
+    "get_approvals": lambda s, u, _: s.approvals(u),
+    "post_approvals": lambda s, u, g: s.decide(u, g["number"], approve=g["approve"]),
+}
 
 
 async def _answer_health(_: Request) -> Response:
@@ -442,11 +299,11 @@ async def _answer_metrics(request: Request) -> Response:
 
 
 async def _answer_description(_: Request) -> Response:
-    return JSONResponse(describe_api(ENDPOINTS))
+    return JSONResponse(read_description())
 
 
 ROUTES = [
-    *(Route(each.path, each.__call__, methods=[each.method]) for each in ENDPOINTS),
+    *(_make_route(*key, operation) for key, operation in list_operations(read_description()).items()),
     Route("/openapi.json", _answer_description),
     Route("/healthz", _answer_health),
     Route("/readyz", _answer_readiness),
