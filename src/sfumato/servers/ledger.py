@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 import re
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,22 +26,8 @@ from sfumato.core.ledger.store import Row, Session, connections, wait_until
 if TYPE_CHECKING:
     import psycopg
 
+_SAID = tomllib.loads(files("sfumato.servers").joinpath("postgres.toml").read_text("utf-8"))["ledger"]
 _DEFAULT_SCHEMA = "sfumato"
-# What says how to reach the server. Settings of the session are the ledger's own business.
-_PARAMETERS = (
-    "channel_binding",
-    "gssencmode",
-    "host",
-    "passfile",
-    "port",
-    "service",
-    "sslcert",
-    "sslkey",
-    "sslmode",
-    "sslrootcert",
-    "target_session_attrs",
-    "user",
-)
 _SECRETS = {"password", "sslpassword"}
 _OLDEST = 120000  # server_version of PostgreSQL 12
 _PAUSE = 0.2
@@ -53,81 +41,6 @@ _TABLES = {
     "meta": (("format", "integer"), ("secret", "bytea")),
     "progress": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
 }
-_EXISTS = """
-SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s
-"""
-
-# One line for everything that decides what a row written to the schema becomes. Foreign keys and
-# rules, policies, triggers, heirs and further indexes can all run another's code or hide rows.
-_LAYOUT = """
-WITH relations AS (
-    SELECT c.* FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s
-)
-SELECT pg_catalog.concat_ws(' ', 'relation', relname, relkind, relpersistence,
-        relrowsecurity, relforcerowsecurity)
-    FROM relations
-UNION ALL
-SELECT pg_catalog.concat_ws(' ', 'column', c.relname, a.attnum, a.attname,
-        pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef,
-        a.attidentity, a.attgenerated)
-    FROM relations c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
-    WHERE c.relkind <> 'i' AND a.attnum > 0
-UNION ALL
-SELECT pg_catalog.concat_ws(' ', 'constraint', c.relname, pg_catalog.pg_get_constraintdef(k.oid))
-    FROM relations c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
-UNION ALL
-SELECT 'trigger' FROM relations c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
-UNION ALL
-SELECT 'rule' FROM relations c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
-UNION ALL
-SELECT 'policy' FROM relations c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
-UNION ALL
-SELECT 'heir' FROM relations c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
-"""
-_LOST = "the connection was lost; nothing was written; run it again"
-_GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
-# By the first characters of the state that the server reports, longest first.
-_REMEDIES = (
-    ("25006", "cannot be written: the server or the database is read-only; use the primary server"),
-    ("25P03", _LOST),
-    ("3F000", _GONE),
-    ("40", "is being written by others; run it again"),
-    ("23505", "is being written by others; run it again"),
-    ("42501", "is closed to this user; grant what docs/ledger.md lists"),
-    ("42P01", _GONE),
-    ("42P06", "is being made by others; run it again"),
-    ("42P07", "is being made by others; run it again"),
-    ("42", "is not a ledger, or its tables were changed; restore it from a backup"),
-    ("53100", "could not be written because the server's disk is full; free some space"),
-    ("53", "could not be used: the server is out of memory or connections; run it again later"),
-    ("54", "cannot keep so large an answer; release fewer cells at once"),
-    ("55P03", "is locked by another process; wait for it, or raise the timeout"),
-    ("57014", "was stopped by the server's statement_timeout; raise it for this user"),
-    ("57", _LOST),
-    ("58", "could not be read or written; check the server's disk"),
-    ("08", _LOST),
-    ("XX00", "is damaged; look at the server's log, or restore it from a backup"),
-)
-
-# Why a server lets nobody in, by words of its driver.
-_REFUSALS = (
-    ("database", "does not exist", "has no such database; create it, or correct the URL"),
-    ("role", "does not exist", "refuses the user; create the role, or correct the URL or PGUSER"),
-    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
-    (
-        "password",
-        "",
-        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
-    ),
-    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
-    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
-    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
-    ("too many", "", "has no free connection; wait, or raise max_connections"),
-    ("starting up", "", "is starting; wait, and run it again"),
-    ("shutting down", "", "is shutting down; start it, and run it again"),
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -340,7 +253,7 @@ class PostgresStore:
 
     def _check_layout(self, connection: psycopg.Connection[Row]) -> None:
         """Refuses other tables, other formats, and all that could undo or hide a charge."""
-        found = sorted(str(line) for (line,) in connection.execute(_LAYOUT, (self.schema,)))
+        found = sorted(str(line) for (line,) in connection.execute(_SAID["layout"], (self.schema,)))
         if not found:
             raise LedgerError(f"ledger {self.name!r} does not exist")
         if found != _expected_layout():
@@ -367,7 +280,7 @@ class PostgresStore:
             raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
     def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
-        return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
+        return connection.execute(_SAID["exists"], (self.schema,)).fetchone() != (0,)
 
 
 @dataclass(slots=True)
@@ -412,8 +325,8 @@ def locate_store(url: str) -> PostgresStore:
             "in ~/.pgpass or in a service file (?service=NAME)"
         )
     query = dict(given)
-    if parts.fragment or len(query) != len(given) or not set(query) <= {*_PARAMETERS, "schema"}:
-        allowed = ", ".join(("schema", *_PARAMETERS))
+    if parts.fragment or len(query) != len(given) or not set(query) <= {*_SAID["parameters"], "schema"}:
+        allowed = ", ".join(("schema", *_SAID["parameters"]))
         raise LedgerError(_malformed(f"after the question mark it may say, each once: {allowed}"))
     schema = query.pop("schema", _DEFAULT_SCHEMA)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
@@ -444,7 +357,7 @@ def describe_refusal(error: Exception) -> str:
     if connection is not None and connection.needs_password:
         return "the server asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
     text = str(error)
-    for first, second, remedy in _REFUSALS:
+    for first, second, remedy in _SAID["refusals"]:
         if first in text and second in text:
             return f"the server {remedy}"
     if connection is not None and connection.used_password:
@@ -459,11 +372,11 @@ def _is_undone(error: psycopg.Error) -> bool:
 
 def _is_lost(error: psycopg.Error) -> bool:
     """Returns whether the connection has ended, by what the server or the client says."""
-    return _find_remedy(error) == _LOST
+    return _find_remedy(error) == _SAID["lost"]
 
 
 def _expected_layout() -> list[str]:
-    """Returns the lines that `_LAYOUT` has for a ledger, sorted."""
+    """Returns the lines that `layout` has for a ledger, sorted."""
     lines = []
     for table, columns in _TABLES.items():
         lines.append(f"relation {table} r p f f")
@@ -503,4 +416,4 @@ def _find_remedy(error: psycopg.Error) -> str:
     if not state and isinstance(error, psycopg.OperationalError):
         state = "08"
     unknown = "could not be used; look at the log of the server"
-    return next((text for start, text in _REMEDIES if state.startswith(start)), unknown)
+    return next((text for start, text in _SAID["remedies"].items() if state.startswith(start)), unknown)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from importlib.resources import files
 from pathlib import Path
 from threading import local
 from typing import TYPE_CHECKING, Any
@@ -66,51 +68,13 @@ if TYPE_CHECKING:
 _MOST_LISTED = 2**24
 """Questions and weights that fit into one statement."""
 _CONNECT_SECONDS = 10
-_LOCK_SECONDS = 30
-# Fixed for every session, so that no setting of a user, a database or a server changes what the SQL means.
-_SETTINGS = {
-    "search_path": "pg_catalog, pg_temp",  # names of functions and types mean the server's own
-    "standard_conforming_strings": "on",
-    "transform_null_equals": "off",
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "extra_float_digits": "3",
-    "application_name": "sfumato",
-    "jit": "off",  # it takes long to compile expressions of many columns
-    # Rows that are handed on between processes are few bytes here.
-    "parallel_setup_cost": "100",
-    "parallel_tuple_cost": "0.005",
-    "lock_timeout": f"{_LOCK_SECONDS}s",
-    # A limit that strikes after the charge would lose it.
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-}
 # Many marginals are grouped at once by hash tables that must fit, or the server sorts for each of them.
 _MEMORY = (
     "SELECT set_config('work_mem', '128MB', true) "
     "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('128MB')"
 )
-_GONE = "has no such table or view; check the schema, the name and the database"
-_LOST = "was cut off: the connection was lost; run it again when the server is back"
-# By the first characters of the state that the server reports, longest first.
-_STATES = (
-    ("3F000", _GONE),
-    ("42P01", _GONE),
-    ("42501", "may not be read by this user; grant USAGE on its schema and SELECT on it"),
-    ("42703", "has other columns than when it was checked; run it again"),
-    ("42", "was altered since it was checked, or its types do not fit the description; check both"),
-    ("0A000", "was altered since it was checked; run it again"),
-    (
-        "55P03",
-        f"is locked by somebody who changes it; wait for that, it was tried for {_LOCK_SECONDS} seconds",
-    ),
-    ("57014", "was stopped by a time limit of the server; raise statement_timeout for this user"),
-    ("25P03", _LOST),
-    ("40", "cannot be read on one snapshot while the server recovers; run it again"),
-    ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
-    ("57", _LOST),
-    ("08", _LOST),
-)
+_SAID = tomllib.loads(files("sfumato.servers").joinpath("postgres.toml").read_text("utf-8"))["engine"]
+_SETTINGS: dict[str, str] = _SAID["settings"]
 _BATCH_ROWS = 2**16
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
 _ENDLESS = 2**31 - 1  # the days by which the server means infinity
@@ -126,51 +90,6 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
 }
-
-_RELATION = """
-SELECT c.oid::bigint, c.relkind::text, current_setting('server_encoding')
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s
-"""
-
-# A domain is taken for the type it is made of.
-_COLUMNS = """
-WITH RECURSIVE resolved(place, name, type, modifier) AS (
-    SELECT attnum, attname::text, atttypid, atttypmod FROM pg_attribute
-    WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped
-    UNION ALL
-    SELECT place, name, t.typbasetype, CASE WHEN modifier < 0 THEN t.typtypmod ELSE modifier END
-    FROM resolved JOIN pg_type AS t ON t.oid = resolved.type WHERE t.typtype = 'd'
-)
-SELECT r.name, t.typname::text, r.modifier, t.typtype::text, n.nspname::text
-FROM resolved AS r JOIN pg_type AS t ON t.oid = r.type JOIN pg_namespace AS n ON n.oid = t.typnamespace
-WHERE t.typtype <> 'd' ORDER BY r.place
-"""
-
-# The table, its parts and children, and all that a view is made of.
-_MEMBERS = """
-WITH RECURSIVE members(oid) AS (
-    SELECT %s::oid
-    UNION
-    SELECT edge.oid FROM members CROSS JOIN LATERAL (
-        SELECT inhrelid FROM pg_inherits WHERE inhparent = members.oid
-        UNION ALL
-        SELECT d.refobjid FROM pg_rewrite AS r JOIN pg_depend AS d
-            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        WHERE r.ev_class = members.oid
-    ) AS edge(oid)
-)
-SELECT c.oid::bigint, c.relkind::text, pg_relation_filenode(c.oid)::bigint,
-    CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) END,
-    pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),
-    CASE WHEN c.relkind = 'v' THEN md5(pg_get_viewdef(c.oid)) END,
-    c.relkind = 'f' OR c.relrowsecurity OR EXISTS (
-        SELECT 1 FROM pg_rewrite AS r JOIN pg_depend AS d
-            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_proc'::regclass
-        WHERE r.ev_class = c.oid)
-FROM members JOIN pg_class AS c ON c.oid = members.oid ORDER BY c.oid
-"""
-_ANYTHING = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, current_user::text"
 
 
 @dataclass(slots=True)
@@ -239,9 +158,8 @@ class PostgresEngine(ServerEngine):
             stored = self._look(room, source).columns
 
         def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
-            # Within a snapshot on its connection, whichever thread reads.
-            with self._open(table, held=room) as (current, source), hide_server(source):
-                yield from fetch_rows(current.connection, query)
+            with _reopen(room, source) as connection, hide_server(source):
+                yield from fetch_rows(connection, query)
 
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
@@ -280,8 +198,8 @@ class PostgresEngine(ServerEngine):
             def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
                 among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = {pushed.unit})"
                 chosen = with_beyond(f"{query} WHERE ({pushed.condition}) AND {among}", kind)
-                with self._open(table, held=room) as (current, source), hide_server(source):
-                    yield from fetch_rows(current.connection, chosen, given=[beyond])
+                with _reopen(room, source) as connection, hide_server(source):
+                    yield from fetch_rows(connection, chosen, given=[beyond])
 
             return inside, fetch_columns(read, source, stored, wanted, table.unit.column)
 
@@ -292,19 +210,18 @@ class PostgresEngine(ServerEngine):
         return rooms
 
     @contextmanager
-    def _open(self, table: Table, *, held: _Room | None = None) -> Iterator[tuple[_Room, PostgresSource]]:
-        """The transaction on the server of a table, and its source: `held`, this thread's, or a new one."""
+    def _open(self, table: Table) -> Iterator[tuple[_Room, PostgresSource]]:
+        """The transaction on the server of a table, that of a snapshot or one of its own, and its source."""
         source = parse_source(table.source, table=table.name)
-        held = self._rooms.get(source.conninfo) if held is None or held.connection.closed else held
-        if held is not None:
-            yield held, source
+        rooms = self._rooms
+        if source.conninfo in rooms:
+            yield rooms[source.conninfo], source
             return
-        room = _Room(begin(source))
-        self._rooms[source.conninfo] = room
+        rooms[source.conninfo] = room = _Room(begin(source))
         try:
             yield room, source
         finally:
-            del self._rooms[source.conninfo]
+            del rooms[source.conninfo]
             room.connection.close()
 
     def _look(self, room: _Room, source: PostgresSource) -> Described:
@@ -407,6 +324,16 @@ def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 @contextmanager
+def _reopen(room: _Room, source: PostgresSource) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """The connection of `room`, or a new one if that is closed by now; whoever reads may be in any thread."""
+    if not room.connection.closed:
+        yield room.connection
+        return
+    with closing(begin(source)) as connection:
+        yield connection
+
+
+@contextmanager
 def hide_server(source: PostgresSource) -> Iterator[None]:
     """Turns any failure into a fixed sentence about `source`."""
     try:
@@ -492,7 +419,7 @@ class Described:
 
 def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: PostgresSource) -> Described:
     """Returns the columns of a table or view, or an error about public facts."""
-    row = connection.execute(_RELATION, [source.schema, source.table]).fetchone()
+    row = connection.execute(_SAID["relation"], [source.schema, source.table]).fetchone()
     if row is None:
         raise SourceError(
             f"{source.name} has no such table or view; check the schema, the name and the database"
@@ -505,7 +432,7 @@ def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: P
             f"{source.name}: its database is in {encoding}; only UTF8 keeps all texts apart, convert it"
         )
     columns: dict[str, Stored] = {}
-    rows = connection.execute(_COLUMNS, [oid]).fetchall()
+    rows = connection.execute(_SAID["columns"], [oid]).fetchall()
     refuse_twins((row[0] for row in rows), where=source.name)
     for name, kind, modifier, category, schema in rows:
         known = kind if schema == "pg_catalog" and category == "b" else ""
@@ -526,9 +453,9 @@ def relation_facts(
     """
     described = describe_relation(connection, source)
     connection.execute("SELECT pg_stat_clear_snapshot()")
-    members = connection.execute(_MEMBERS, [described.oid]).fetchall()
+    members = connection.execute(_SAID["members"], [described.oid]).fetchall()
     columns = [(name, column.type, column.digits) for name, column in described.columns.items()]
-    strict = connection.execute(_ANYTHING).fetchone() if any(row[-1] for row in members) else None
+    strict = connection.execute(_SAID["anything"]).fetchone() if any(row[-1] for row in members) else None
     return (source.conninfo, columns, members, strict)
 
 
@@ -548,7 +475,7 @@ def _explain(error: Exception, source: PostgresSource) -> str:
     state = getattr(error, "sqlstate", None) or ""
     if not state and isinstance(error, psycopg.OperationalError):
         state = "08"
-    words = next((text for start, text in _STATES if state.startswith(start)), None)
+    words = next((text for start, text in _SAID["states"].items() if state.startswith(start)), None)
     return f"{source.name} {words or 'could not be read to the end'}"
 
 

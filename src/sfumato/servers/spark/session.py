@@ -13,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -29,31 +31,9 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-
-_PINNED = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**17),
-    # By default one old date would stop a job, and one that is read would be moved.
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
-    "spark.sql.legacy.parquet.nanosAsLong": "true",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-}
-
-_STARTED = {
-    "spark.app.name": "sfumato",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
-    # A limit on what comes back would fail by what the records hold.
-    "spark.driver.maxResultSize": "0",
-}
+_SAID: dict[str, dict[str, str]] = tomllib.loads(
+    files("sfumato.servers").joinpath("spark.toml").read_text("utf-8")
+)
 
 _POLL = 0.05  # seconds between two looks at a job
 _REACH_SECONDS = 5.0  # Spark itself would try for minutes
@@ -77,7 +57,7 @@ class SparkRoom:
         """Held while views with fixed names are in use."""
         self.is_remote = remote
         self._local = local
-        for key, value in _PINNED.items():
+        for key, value in _SAID["pinned"].items():
             session.conf.set(key, value)
         if remote:
             self._probe()
@@ -234,7 +214,7 @@ def _start(master: str | None) -> SparkRoom:
     if running is None:
         _find_java()
         conf = SparkConf(loadDefaults=False)
-        for key, value in _STARTED.items():
+        for key, value in _SAID["started"].items():
             conf.set(key, value)
         conf.setMaster(master or _default_master())
         if str(conf.get("spark.master")).startswith("local"):
@@ -317,29 +297,13 @@ def _no_workers(what: str, seconds: float) -> str:
     )
 
 
-_CONDITIONS = {
-    "TABLE_OR_VIEW_NOT_FOUND": "does not exist in Spark's catalog",
-    "SCHEMA_NOT_FOUND": "does not exist in Spark's catalog",
-    "CATALOG_NOT_FOUND": "is in a catalog that Spark does not know",
-    "PARSE_SYNTAX_ERROR": "is not the name of a table; write spark:catalog.db.table, or a path with a slash",
-    "INVALID_IDENTIFIER": "is not the name of a table; write spark:catalog.db.table, or a path with a slash",
-    "PATH_NOT_FOUND": "does not exist, or the cluster cannot see it",
-    "UNABLE_TO_INFER_SCHEMA": "has no Parquet files",
-    "CANNOT_READ_FILE_FOOTER": "cannot be read as Parquet",
-    "FAILED_READ_FILE": "cannot be read as Parquet",
-    "CANNOT_MERGE_SCHEMAS": "has files whose columns have different types",
-    "PARQUET_TYPE_ILLEGAL": "has a column of a type that Spark cannot read; leave it out of the files",
-    "JAVA_GATEWAY_EXITED": "could not be started; it needs Java 17 or newer (JAVA_HOME)",
-}
-
-
 _FAILED = "could not be read to the end: its Spark job failed"
 
 
 def _explain(error: BaseException) -> str:
     """Returns what went wrong, by its kind alone: its own words may hold a value."""
     conditions = _conditions(error)
-    for known, words in _CONDITIONS.items():
+    for known, words in _SAID["conditions"].items():
         if any(known in condition.split(".") for condition in conditions):
             return words
     if type(error).__name__ in ("SparkConnectGrpcException", "RetriesExceeded", "_InactiveRpcError"):
