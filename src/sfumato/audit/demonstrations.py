@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+import tomllib
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,10 +34,9 @@ from sfumato.curator import Curator, open_project
 from sfumato.report.explain.guarantee import Guarantee, belief_bounds
 from sfumato.report.pages.render import render_text
 
-_FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
-_LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")
-POSTCODES = ("1001", "1002", "1243", "1250", "1388", "2010", "2044", "2139", "6732", "6910")
-DIAGNOSES = ("flu", "fracture", "asthma", "diabetes", "migraine", "depression", "hepatitis", "cancer")
+_CLINIC = tomllib.loads(files(__package__).joinpath("clinic.toml").read_text("utf-8"))
+POSTCODES: list[str] = _CLINIC["postcodes"]
+DIAGNOSES: list[str] = _CLINIC["diagnoses"]
 _BORN = date(1925, 1, 1)
 _DAYS = 365 * 85
 
@@ -70,9 +71,10 @@ def invent_town(people: int, *, word: str = "sfumato") -> Town:
         raise AttackError("a town has from 1 to 10,000,000 people")
     columns: dict[str, list[str]] = {name: [] for name in ("name", "birthday", "postcode", "sex")}
     diagnoses, chosen = [], []
+    firsts, lasts = _CLINIC["first_names"], _CLINIC["last_names"]
     for number in range(people):
         first, last, day, post, sex, ill, at_hospital = _draw(word, number)
-        columns["name"].append(f"{_FIRST[first % len(_FIRST)]} {_LAST[last % len(_LAST)]} {number}")
+        columns["name"].append(f"{firsts[first % len(firsts)]} {lasts[last % len(lasts)]} {number}")
         columns["birthday"].append((_BORN + timedelta(days=day % _DAYS)).isoformat())
         columns["postcode"].append(POSTCODES[_unequal(post, len(POSTCODES))])
         columns["sex"].append("fm"[sex % 2])
@@ -160,7 +162,7 @@ def _open_clinic(
     file = folder / "patients.parquet"
     pq.write_table(table, file)
     project = folder / "sfumato.toml"
-    text = _PROJECT.format(
+    text = _CLINIC["project"].format(
         epsilon=format_exact(total), postcodes=json.dumps(POSTCODES), diagnoses=json.dumps(DIAGNOSES)
     )
     project.write_text(text, encoding="utf-8")
@@ -179,26 +181,6 @@ def _find_target(table: pa.Table) -> str:
         if row["diagnosis"] == SECRET and seen[row["age"], row["postcode"], row["sex"]] == 1:
             return f"age = {row['age']} AND postcode = '{row['postcode']}' AND sex = '{row['sex']}'"
     raise AttackError("nobody in so small a clinic can be singled out; take more people")
-
-
-_PROJECT = """
-[budget]
-epsilon = {epsilon}
-
-[tables.patients]
-source = "patients.parquet"
-unit = "name"
-max_records = 1
-
-[tables.patients.columns.age]
-range = [0, 99]
-[tables.patients.columns.postcode]
-values = {postcodes}
-[tables.patients.columns.sex]
-values = ["f", "m"]
-[tables.patients.columns.diagnosis]
-values = {diagnoses}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -34,22 +35,7 @@ ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
 _SESSION_SECONDS = 12 * 3600  # a working day
 _OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
-_LAYOUT = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS people (
-    name TEXT PRIMARY KEY, role TEXT NOT NULL, verifier TEXT NOT NULL, token BLOB UNIQUE,
-    added_at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS sessions (
-    digest BLOB PRIMARY KEY, person TEXT NOT NULL, csrf TEXT NOT NULL, ends_at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS approvals (
-    number INTEGER PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
-    digest TEXT NOT NULL, epsilon TEXT NOT NULL, status TEXT NOT NULL, decided_by TEXT,
-    asked_at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS jobs (
-    number INTEGER PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL UNIQUE, recipe TEXT NOT NULL,
-    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL,
-    server TEXT NOT NULL, claim_ends REAL NOT NULL);
-"""
+_LAYOUT = files("sfumato.serve").joinpath("state.sql").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

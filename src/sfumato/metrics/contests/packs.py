@@ -16,9 +16,11 @@ import csv
 import io
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -58,19 +60,8 @@ _EDGES, _SECONDS = tuple(range(0, 100, 10)), tuple(range(0, 2000, 200))
 _CODE = re.compile(r"(\d+)(?:\s|$)")
 _HEADING = re.compile(r"\s*([A-Z][A-Z0-9]*)(?:\s|$)")
 
-# The fields whose bins the third match's winner chose by hand; codes that no bin holds count as others.
-BINS_BY_HAND: Mapping[str, list[Any]] = {
-    "SUPDIST": [[10, 630, 10]],
-    "MIGSEA5": [[1, 502], 990, 991, 997],
-    "INCWAGE": [[0, 5000], 999998],
-    "VALUEH": [[0, 30000], 9999998, 9999999],
-    "EDSCOR50": [[0, 1000], 9999],
-    "ERSCOR50": [[0, 1000], 9999],
-    "NPBOSS50": [[0, 1000], 9999],
-    "MIGMET5": [[0, 9600, 20], 9999],
-    "MIGCOUNTY": [[0, 8000, 10], 9997, 9999],
-    "IND": [[0, 231], 995, 998, 999],
-}
+_CENSUS = tomllib.loads(files(__package__).joinpath("census.toml").read_text("utf-8"))
+BINS_BY_HAND: Mapping[str, list[Any]] = _CENSUS["bins_by_hand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,25 +317,6 @@ _COMPANIES, _PAYMENTS = 57, (-1, 0, 1, 2, 3, 5, 6, 7, 8)
 _AREAS = (-1, *range(1, 78))
 _AMOUNTS = {"fare": 9900, "tips": 407, "trip_total": 9900, "trip_seconds": 86400, "trip_miles": 1428}
 
-# The 98 fields of the 1940 census and the largest code of each, as the contest published them; the second
-# number is how many codes the codebook lists.
-_FIELDS = """
-COUNTY 1250  URBAN 2 3  METRO 3 5  METAREA 656 334  METAREAD 6560 378  CITY 9999 1163  CITYPOP 3224
-SIZEPL 30 19  URBPOP 3224  SEA 53  WARD 5  GQ 6 7  GQTYPE 9 10  GQTYPED 999 92  GQFUNDS 99 13  FARM 2 3
-OWNERSHP 2 3  OWNERSHPD 20 8  RENT 9999  VALUEH 9999999  ENUMDIST 3020  SUPDIST 630  SPLIT 1 2
-SLREC 2 2  RESPONDT 2 3  FAMSIZE 21 29  NCHLT5 6 10  SEX 2 2  AGE 108 130  AGEMONTH 99 15  MARST 6 6
-MARRNO 9 10  AGEMARR 89 89  CHBORN 99 61  RACE 6 9  RACED 620 238  HISPAN 4 6  HISPAND 480 55
-BPL 900 163  BPLD 90021 536  MBPL 900 164  MBPLD 90020 537  FBPL 900 165  FBPLD 90020 539  NATIVITY 5 6
-CITIZEN 4 6  MTONGUE 96 92  MTONGUED 9601 489  SPANNAME 2 4  HISPRULE 8 9  SCHOOL 2 4  HIGRADE 99 24
-HIGRADED 999 69  EDUC 99 12  EDUCD 999 44  EMPSTAT 3 4  EMPSTATD 34 15  LABFORCE 2 3  OCC 998
-OCC1950 999 283  IND 999  IND1950 997 162  CLASSWKR 9 3  CLASSWKRD 98 16  WKSWORK1 52  WKSWORK2 6 7
-HRSWORK1 98  HRSWORK2 8 9  DURUNEMP 999  UOCC 999 231  UOCC95 999 279  UIND 999 136  UCLASSWK 8 8
-INCWAGE 999998  INCNONWG 9 4  OCCSCORE 80  SEI 96  PRESGL 815  ERSCOR50 9999  EDSCOR50 9999
-NPBOSS50 9999  MIGRATE5 9 7  MIGRATE5D 90 15  MIGPLAC5 999 199  MIGMET5 9999  MIGTYPE5 9 6
-MIGCITY5 9999  MIGSEA5 997  SAMEPLAC 9 4  SAMESEA5 9 6  MIGCOUNTY 9999  VETSTAT 9 4  VETSTATD 99 10
-VET1940 8 4  VETWWI 2 3  VETPER 8 8  VETCHILD 9 5  SSENROLL 2 3
-"""
-
 
 def make_pack(
     contest: Contest, out: Path | str, *, people: int | None = None, seed: int = 1940, force: bool = False
@@ -488,7 +460,7 @@ def _draw_trips(taxis: int, seed: int, *, turn: int) -> dict[str, NDArray[Any]]:
 
 
 def _make_census(people: int, seed: int) -> dict[str, bytes]:
-    found = re.findall(r"([A-Z]\w*) (\d+)(?: (\d+))?", _FIELDS)
+    found = re.findall(r"([A-Z]\w*) (\d+)(?: (\d+))?", _CENSUS["fields"])
     fields = {name: (int(most), int(listed) if listed else None) for name, most, listed in found}
     codes = {name: _list_codes(name, *facts) for name, facts in fields.items()}
     specs = {name: {"type": "enum", "maxval": facts[0], "optional": False} for name, facts in fields.items()}

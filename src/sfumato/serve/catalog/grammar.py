@@ -14,26 +14,13 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
 from sfumato.core.errors import UnsupportedQuery
-from sfumato.serve.catalog.tables import Relation, kept_as, read_description, read_functions
+from sfumato.serve.catalog.tables import TYPES, Relation, kept_as, read_description, read_functions
 from sfumato.sql.constants import read_array
 
 _LONGEST = 100_000  # signs; the parser's time grows with them
-# Functions in FROM that have no rows to give here, with their columns.
-EMPTY = {
-    "pg_get_keywords": ("word", "catcode", "catdesc"),
-    "pg_options_to_table": ("option_name", "option_value"),
-    "aclexplode": ("grantor", "grantee", "privilege_type", "is_grantable"),
-    "pg_timezone_names": ("name", "abbrev", "utc_offset", "is_dst"),
-    "pg_available_extensions": ("name", "default_version", "comment"),
-}
-KEYWORDS = "{analyse,analyze,freeze,ilike,isnull,limit,notnull,offset,returning,variadic}"
-"""Words that PostgreSQL keeps for itself and standard SQL does not."""
-ALIASES = {
-    **dict.fromkeys(("clock_timestamp", "localtimestamp", "current_timestamp"), "now"),
-    **dict.fromkeys(("statement_timestamp", "transaction_timestamp"), "now"),
-    "character_length": "char_length",
-}
-"""Functions under another name of theirs."""
+EMPTY: dict[str, list[str]] = TYPES["empty"]
+KEYWORDS = str(TYPES["keywords"])
+ALIASES: dict[str, str] = TYPES["aliases"]
 WORDS = (
     exp.CurrentUser,
     exp.SessionUser,
@@ -45,31 +32,6 @@ WORDS = (
 )
 """Functions that are called without brackets."""
 _ONE_CHAR = "one_char"  # a spelling of "char" in quotes, which some parsers do not tell from char
-# Types that casts name otherwise than pg_type. Domains of the information schema are what they stand for.
-_TYPES = {
-    "int": "int4",
-    "integer": "int4",
-    "bigint": "int8",
-    "smallint": "int2",
-    "boolean": "bool",
-    "double": "float8",
-    "double precision": "float8",
-    "float": "float8",
-    "real": "float4",
-    "decimal": "numeric",
-    "varchar": "varchar",
-    "nvarchar": "varchar",
-    "char": "bpchar",
-    _ONE_CHAR: "char",
-    "varbinary": "bytea",
-    "timestamp without time zone": "timestamp",
-    "timestamptz": "timestamptz",
-    "regprocedure": "regproc",
-    "sql_identifier": "name",
-    "character_data": "varchar",
-    "cardinal_number": "int4",
-    "yes_or_no": "varchar",
-}
 # Strings, quoted names and comments are passed over. Parameters, lists of numbered types and columns that are
 # called as a statement is get a spelling that the parser reads.
 _TOKENS = re.compile(
@@ -158,7 +120,7 @@ def read_type(node: exp.Expr) -> str:
         name = kind.expression.name.lower()
     else:
         name = (kind.name if isinstance(kind, exp.Expr) else str(kind)).lower()
-    name = _TYPES.get(name, name)
+    name = str(TYPES["casts"].get(name, name))
     if name not in read_description().oids:
         raise refuse(f"type {name[:60]!r} is not part of what the catalog answers")
     return name

@@ -43,7 +43,7 @@ from sfumato.serve.catalog.grammar import (
     rename_columns,
     unescape,
 )
-from sfumato.serve.catalog.tables import kept_as, read_functions
+from sfumato.serve.catalog.tables import TYPES, kept_as, read_functions
 
 # What is put into a text many times is short, and so is the text: DuckDB makes the whole of thousands of rows
 # before it cuts them, and is not interrupted meanwhile.
@@ -61,18 +61,10 @@ _MOST_NESTED = 12  # calls and casts in one another; each may look up a name
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
 _WHOLE = frozenset(("int2", "int4", "int8", "oid"))
-_RETURNS = {
+_RETURNS: dict[str, str] = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
-    "current_schemas": "_name",
-    "current_setting": "text",
-    "set_config": "text",
-    "inet_server_addr": "inet",
-    "inet_client_addr": "inet",
-    "pg_advisory_unlock_all": "void",
-    "array_to_json": "json",
-    "generate_series": "int4",
-    "generate_subscripts": "int4",
+    **TYPES["returns"],
 }
 _OPERATORS: dict[str, type[exp.Binary]] = {
     "=": exp.EQ, "<>": exp.NEQ, "!=": exp.NEQ, "<": exp.LT, ">": exp.GT, "<=": exp.LTE, ">=": exp.GTE,

@@ -7,11 +7,12 @@ fills them and defines the functions that may be called.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 from sfumato.sql.relation import Source, describe_field
@@ -29,26 +30,9 @@ _FIRST = 16400  # numbers of tables begin here: above those of PostgreSQL's own 
 _SCHEMAS = {"p": 11, "i": 13207, "u": 2200}
 _MOST_LISTED = 20
 
-# How values of PostgreSQL's types are kept; texts are the rest, lists follow their elements.
-KEPT = {
-    **dict.fromkeys(("oid", "xid", "regproc", "regclass", "regtype", "regnamespace", "regrole"), "UINTEGER"),
-    "bool": "BOOLEAN",
-    "int2": "SMALLINT",
-    "int4": "INTEGER",
-    "int8": "BIGINT",
-    "float4": "FLOAT",
-    "float8": "DOUBLE",
-    "numeric": "DECIMAL(38, 6)",
-    "timestamp": "TIMESTAMP",
-    "timestamptz": "TIMESTAMP",
-    "date": "DATE",
-    "interval": "INTERVAL",
-    "bytea": "BLOB",
-    "json": "JSON",
-    "int2vector": "SMALLINT[]",
-    "oidvector": "UINTEGER[]",
-    "anyarray": "VARCHAR[]",
-}
+TYPES: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("types.toml").read_text("utf-8"))
+"""Types and functions of PostgreSQL, as the catalog takes them."""
+KEPT: dict[str, str] = TYPES["kept"]
 _FUNCTIONS = "typsubscript typinput typoutput typreceive typsend typmodin typmodout typanalyze"
 _TYPE_KEYS = (
     "oid typname format typarray typlen typbyval typtype typcategory typispreferred typdelim typalign "

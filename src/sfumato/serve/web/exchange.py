@@ -9,10 +9,12 @@ import hmac
 import json
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -42,32 +44,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
-_STATUSES = {
-    "AccessDenied": 403,
-    "ApprovalNeeded": 409,
-    "BudgetExceeded": 402,
-    "ChargeKept": 503,
-    "LedgerError": 503,
-    "ReleaseError": 404,
-    "SourceError": 503,
-    "TooManyRequests": 429,
-    "VerificationFailed": 409,
-    "SfumatoError": 422,
-}
-_KINDS = {
-    400: "BadRequest",
-    401: "NotSignedIn",
-    403: "AccessDenied",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    406: "NotAcceptable",
-    408: "TooSlow",
-    409: "Conflict",
-    413: "TooLarge",
-    415: "UnsupportedMediaType",
-    421: "WrongHost",
-    422: "InvalidRequest",
-}
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("words.toml").read_text("utf-8"))
+"""Words and lists of the pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +211,10 @@ def find_status(error: Exception) -> tuple[int, str]:
     (422, 'UnsupportedQuery')
     """
     if isinstance(error, HTTPException):
-        return error.status_code, _KINDS.get(error.status_code, "Failure")
+        return error.status_code, WORDS["failures"].get(str(error.status_code), "Failure")
     if isinstance(error, SfumatoError):
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        return next(_STATUSES[kind] for kind in kinds if kind in _STATUSES), kinds[0]
+        return next(WORDS["statuses"][kind] for kind in kinds if kind in WORDS["statuses"]), kinds[0]
     return 500, "Failure"
 
 

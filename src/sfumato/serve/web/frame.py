@@ -16,6 +16,7 @@ from starlette.routing import Route
 from sfumato.report.pages.answers import draw_icon
 from sfumato.report.pages.render import render_page
 from sfumato.serve.web.exchange import (
+    WORDS,
     Asker,
     field,
     find_asker,
@@ -25,27 +26,7 @@ from sfumato.serve.web.exchange import (
     require_asker,
 )
 
-HOMES = {"steward": "/", "analyst": "/ask", "viewer": "/releases"}
-_NAV = {
-    "steward": (
-        ("/", "Overview"),
-        ("/ask", "Ask"),
-        ("/tables", "Tables"),
-        ("/ledger", "Ledger"),
-        ("/people", "People"),
-        ("/releases", "Releases"),
-        ("/wizard", "New table"),
-        ("/connect", "Connect"),
-    ),
-    "analyst": (
-        ("/ask", "Ask"),
-        ("/tables", "Tables"),
-        ("/history", "History"),
-        ("/releases", "Releases"),
-        ("/connect", "Connect"),
-    ),
-    "viewer": (("/releases", "Releases"), ("/connect", "Connect")),
-}
+HOMES: dict[str, str] = {role: pages[0][0] for role, pages in WORDS["places"].items()}
 
 
 @cache
@@ -82,7 +63,7 @@ async def show(
         f"serve/{template}",
         user=user,
         csrf="" if asker is None else asker.csrf,
-        places=() if user is None else _NAV[user.role],
+        places=() if user is None else WORDS["places"][user.role],
         here=request.scope["path"],
         style=_asset("style.css")[1],
         script=_asset("serve.js")[1],

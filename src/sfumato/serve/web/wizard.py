@@ -33,7 +33,7 @@ from sfumato.curator import Curator, describe_source
 from sfumato.recipes.files import parse_recipe
 from sfumato.report.pages.answers import Interval, draw_intervals_of
 from sfumato.serve.web import api
-from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
+from sfumato.serve.web.exchange import WORDS, Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show
 from sfumato.tables import quote_key, quote_toml
 from sfumato.tables.draft import name_table, write_inline
@@ -47,19 +47,6 @@ _MOST_FILES = 200  # listed to choose from
 _SIMULATED = 20_000  # invented records behind the preview
 _DRAWN = 12
 _PERIODS = ("month", "day_of_week", "hour")
-WAYS = {
-    "": "leave it out",
-    "values": "these values",
-    "values_file": "values in a public file",
-    "range": "whole numbers, first to last",
-    "bins": "intervals between edges",
-    "bounds": "numbers, low to high",
-    "month": "month of the date",
-    "day_of_week": "day of the week",
-    "hour": "hour of the day",
-    "year": "year, first to last",
-}
-"""How a column may be described, and in which words the page asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +111,10 @@ async def _wizard(request: Request) -> Response:
         facts=facts,
         served=served,
         kinds=named,
-        ways={name: _find_ways(kind) for name, kind in kinds.items()},
+        ways={
+            name: {way: WORDS["ways"][way] for way in WORDS["fitting"].get(kind, ("",))}
+            for name, kind in kinds.items()
+        },
         codebook=form.get("codebook", [""])[0],
         message=message,
     )
@@ -197,18 +187,6 @@ def _locate(name: str, folder: Path, suffixes: tuple[str, ...]) -> Path:
 def _read_kinds(source: str, project: Project) -> dict[str, str]:
     _locate(source, project.folder, _SUFFIXES)
     return describe_source(source, folder=project.folder)
-
-
-def _find_ways(kind: str) -> dict[str, str]:
-    """Returns the ways in which a column of this kind may be described."""
-    fitting = {
-        "integer": ("", "values", "values_file", "range", "bins", "bounds"),
-        "number": ("", "bins", "bounds"),
-        "text": ("", "values", "values_file"),
-        "boolean": ("", "values"),
-        "date": ("", *_PERIODS, "year"),
-    }
-    return {way: WAYS[way] for way in fitting.get(kind, ("",))}
 
 
 def _read_facts(

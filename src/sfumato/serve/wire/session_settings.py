@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from fractions import Fraction
+from importlib.resources import files
 
 from sfumato.core import __version__
 from sfumato.core.errors import RecipeError
@@ -17,50 +19,10 @@ EPSILON = "sfumato.epsilon"
 SESSION_BUDGET = "sfumato.session_budget"
 INTERVALS = "sfumato.intervals"
 
-# Clients are told these at the start and at every change; the spelling is PostgreSQL's.
-_REPORTED = {
-    name.lower(): name
-    for name in (
-        *("application_name", "client_encoding", "DateStyle", "default_transaction_read_only"),
-        *("in_hot_standby", "integer_datetimes", "IntervalStyle", "is_superuser", "server_encoding"),
-        *("server_version", "session_authorization", "standard_conforming_strings", "TimeZone"),
-    )
-}
-_FIXED = {
-    "server_version": SERVER_VERSION,
-    "server_version_num": "150000",
-    "server_encoding": "UTF8",
-    "integer_datetimes": "on",
-    "in_hot_standby": "off",
-    "is_superuser": "off",
-    "standard_conforming_strings": "on",
-    "max_identifier_length": "63",
-    "max_index_keys": "32",
-    "block_size": "8192",
-    "lc_collate": "C",
-    "lc_ctype": "C",
-}
-_DEFAULTS = {
-    "application_name": "",
-    "client_encoding": "UTF8",
-    "client_min_messages": "notice",
-    "datestyle": "ISO, MDY",
-    "default_table_access_method": "heap",
-    "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    "intervalstyle": "postgres",
-    "jit": "off",
-    "search_path": '"$user", public',
-    "statement_timeout": "0",
-    "timezone": "UTC",
-    "transaction_isolation": "read committed",
-    "transaction_read_only": "off",
-    EPSILON: "",
-    SESSION_BUDGET: "",
-    INTERVALS: "columns",
-}
+_SETTINGS = tomllib.loads(files(__package__).joinpath("settings.toml").read_text("utf-8"))
+_REPORTED: dict[str, str] = {name.lower(): name for name in _SETTINGS["reported"]}
+_FIXED: dict[str, str] = {"server_version": SERVER_VERSION, **_SETTINGS["fixed"]}
+_DEFAULTS: dict[str, str] = _SETTINGS["defaults"]
 _MOST = 200
 _LONGEST = 1000
 

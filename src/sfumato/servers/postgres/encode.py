@@ -8,9 +8,11 @@ in the same way what statements aggregate there.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
+from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -36,22 +38,9 @@ if TYPE_CHECKING:
     import psycopg
 
 
-_KINDS: dict[str, Kind] = {
-    "bool": "boolean",
-    "bpchar": "text",
-    "date": "date",
-    "float4": "number",
-    "float8": "number",
-    "int2": "integer",
-    "int4": "integer",
-    "int8": "integer",
-    "numeric": "number",
-    "text": "text",
-    "timestamp": "date",
-    "timestamptz": "date",
-    "uuid": "text",
-    "varchar": "text",
-}
+_KINDS: dict[str, Kind] = tomllib.loads(
+    files("sfumato.servers").joinpath("postgres.toml").read_text("utf-8")
+)["kinds"]
 _SEPARATOR = "\x1f"
 # Types whose texts may be long; they are cut as in a sealed table.
 _TEXTS = ("text", "varchar")

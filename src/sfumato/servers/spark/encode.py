@@ -12,8 +12,10 @@ aggregate there; moments are microseconds from 1970 in these.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 
 import numpy as np
 
@@ -25,19 +27,8 @@ from sfumato.servers.push.words import Pushed, PushedKind, UnpushedError, Words,
 
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
-_KINDS: dict[str, Kind] = {
-    "tinyint": "integer",
-    "smallint": "integer",
-    "int": "integer",
-    "bigint": "integer",
-    "float": "number",
-    "double": "number",
-    "string": "text",
-    "boolean": "boolean",
-    "date": "date",
-    "timestamp": "date",
-    "timestamp_ntz": "date",
-}
+_SAID = tomllib.loads(files("sfumato.servers").joinpath("spark.toml").read_text("utf-8"))
+_KINDS: dict[str, Kind] = _SAID["kinds"]
 _SEPARATOR = "\x1f"
 _SHORT_LIST = 16  # a longer list of values is joined
 _WHOLE = "CAST({} AS BIGINT)"
@@ -244,17 +235,6 @@ _ENDLESS_DAYS = 2**31 - 2
 _FINAL_DAY = 106_751_990  # from 1970, where moments end
 _NARROW = 2**22
 """What is added up of a record as it is, up to this: 2^40 records stay below 2^63."""
-_FUNCTIONS = {
-    "YEAR": "year",
-    "QUARTER": "quarter",
-    "MONTH": "month",
-    "DAY": "day",
-    "DOY": "dayofyear",
-    "HOUR": "hour",
-    "MINUTE": "minute",
-    "WEEK": "weekofyear",
-    "WEEKOFYEAR": "weekofyear",
-}
 
 
 class SparkWords(Words):
@@ -361,7 +341,7 @@ class SparkWords(Words):
             return f"CAST(weekday({moment}) + 1 AS BIGINT)"
         if part in ("DOW", "DAYOFWEEK"):
             return f"CAST(dayofweek({moment}) - 1 AS BIGINT)"
-        return f"CAST({_FUNCTIONS[part]}({moment}) AS BIGINT)"
+        return f"CAST({_SAID['functions'][part]}({moment}) AS BIGINT)"
 
     def spell_literal(self, text: str) -> str:
         """Returns a text in quotes."""
