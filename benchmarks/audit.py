@@ -21,7 +21,10 @@ import pyarrow.parquet as pq
 
 import sfumato as sf
 from sfumato.audit import audit
-from sfumato.audit.specimens import SPECIMENS, UserCountsAsWritten
+from sfumato.audit.specimens import UserCountsAsWritten
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from helpers.specimens import SPECIMENS
 
 LADDER = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 REPEATS = 20
@@ -148,8 +151,7 @@ def bench_shipped(mechanisms):
 
 
 def bench_fuzz(cases, seed):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from helpers import fuzz  # the maker of cases is part of the tests
+    from helpers import fuzz
 
     start, counts, found = time.perf_counter(), Counter(), 0
     print(f"{cases:,} made-up cases, seed {seed!r}", flush=True)

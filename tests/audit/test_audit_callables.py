@@ -1,6 +1,8 @@
 """Audits of functions: specimens are caught, right mechanisms are not, and nothing makes an audit crash."""
 
 import math
+import os
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from helpers.specimens import SPECIMENS, half_scale, syncity_as_written
 from sfumato.audit import Audit, AuditError, audit, audit_one_run
 from sfumato.audit.blackbox import observe, stack_observations
 from sfumato.audit.callables import ProcessRunner, convert_table, list_pairs
-from sfumato.audit.specimens import SPECIMENS, half_scale, syncity_as_written
 from sfumato.core.errors import SourceError
 from sfumato.core.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
 
@@ -276,7 +278,8 @@ def test_a_function_that_is_not_there_is_an_error(runner):
         runner("missing").run(0)
 
 
-def test_a_known_function_can_run_in_another_process():
+def test_a_known_function_can_run_in_another_process(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # where that process finds the function
     result = audit(half_scale, neighbours=PAIR, epsilon=1.0, runs=30, timeout=120.0)
     assert result.runs == 60
 
