@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -230,7 +231,9 @@ class _Parts:
             self.take(item, f"{path}[{index}]", depth=depth + 1)
 
     def take_other(self, value: Any, path: str, *, depth: int) -> None:  # noqa: ANN401 - as above
-        table = _as_columns(value)
+        table = None
+        with suppress(SourceError):  # it is no table
+            table = read_table(value, side="output").to_pydict()
         if table is None or depth >= _DEEPEST:
             self.note(f"{path}={_spell(value)}")
             return
@@ -310,14 +313,6 @@ def _spell(value: object) -> str:
         return repr(value)[:_LONGEST]
     text = repr(value)[:_LONGEST]
     return type(value).__name__ if " at 0x" in text else text
-
-
-def _as_columns(value: object) -> dict[str, list[Any]] | None:
-    """Returns the columns of a table or frame, or None if it is none."""
-    try:
-        return dict(read_table(value, side="output").to_pydict())
-    except SourceError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -142,19 +142,17 @@ class RecordingNoise:
         answer = exact
         if draw is not None:
             before = self.replay[turn] if turn < len(self.replay) else None
-            if before is not None and _is_alike(before, exact):
+            sparse = exact[1] is not None  # of any shape
+            if (
+                before is not None
+                and sparse == (before[1] is not None)
+                and (sparse or before[0].shape == exact[0].shape)
+            ):
                 answer = before
             elif self.mode == "on":
                 answer = draw()
         self.answers.append(_copy(answer))
         return _copy(answer)
-
-
-def _is_alike(before: Answer, exact: Answer) -> bool:
-    """Returns whether an answer can be given again: sparse ones have any shape."""
-    if exact[1] is not None or before[1] is not None:
-        return exact[1] is not None and before[1] is not None
-    return before[0].shape == exact[0].shape
 
 
 def _copy(answer: Answer) -> Answer:
@@ -348,7 +346,9 @@ def compare_neighbours(
         bases.append(run_base(harness, crowd=True, mode="on"))
     for base in bases:
         epsilon, delta = harness.target.claim(base.outcome)
-        pure = delta == 0 or _is_pure(base.outcome, epsilon)
+        # Or the plain sum of what was charged is already what is claimed.
+        spent = add_costs(Spent(), base.outcome.charged).epsilon
+        pure = delta == 0 or (spent is not None and spent <= epsilon * (1 + _PURE_HAIR))
         # The conversion of a Gaussian parameter to epsilon is rounded, sums of pure losses are nearly exact.
         gaussian = any(each.kind == "gaussian" for each in base.noise.requests)
         hair = _GAUSSIAN_HAIR if gaussian else _PURE_HAIR
@@ -383,12 +383,6 @@ def compare_neighbours(
     return Compared(
         findings=tuple(findings), pairs=pairs, worst_differences=worst_differences, base=kept_base
     )
-
-
-def _is_pure(outcome: Outcome, epsilon: float) -> bool:
-    """Returns whether the plain sum of what was charged is already what is claimed."""
-    spent = add_costs(Spent(), outcome.charged).epsilon
-    return spent is not None and spent <= epsilon * (1 + _PURE_HAIR)
 
 
 def _run_trials(

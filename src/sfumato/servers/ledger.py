@@ -211,8 +211,10 @@ class PostgresStore:
         try:
             yield opened
         except psycopg.Error as error:
-            kind = Conflict if _is_undone(error) else LedgerError
-            colon = ":" if _is_lost(error) else ""
+            # Undone by chance, if its commit was not sent: by others or by a lost line.
+            lost = _is_lost(error)
+            kind = Conflict if lost or error.sqlstate in _CONFLICTS else LedgerError
+            colon = ":" if lost else ""
             raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
         finally:
             if opened.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
@@ -363,11 +365,6 @@ def describe_refusal(error: Exception) -> str:
     if connection is not None and connection.used_password:
         return "the server refuses the user, the password or the database; check all three"
     return "the server cannot be reached; check host and port in the URL, and that it runs"
-
-
-def _is_undone(error: psycopg.Error) -> bool:
-    """Whether a transaction is undone by chance, if its commit was not sent: by others or by a lost line."""
-    return error.sqlstate in _CONFLICTS or _is_lost(error)
 
 
 def _is_lost(error: psycopg.Error) -> bool:

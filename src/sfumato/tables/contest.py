@@ -45,7 +45,14 @@ def read_parameters(path: Path) -> Parameters:
         document = json.loads(content)
         origin = f"{path.name} (sha256 {hashlib.sha256(content).hexdigest()})"
         columns, unit = _parse_columns(document["schema"])
-        runs = tuple(_parse_run(run) for run in document.get("runs", []))
+        runs = tuple(
+            Run(
+                epsilon=parse_positive(run["epsilon"], name="epsilon"),
+                delta=parse_exact(run.get("delta", 0), name="delta"),
+                max_records=int(run["max_records_per_individual"]),
+            )
+            for run in document.get("runs", [])
+        )
     except OSError:
         raise SchemaError(
             f"parameters file {path.name!r} cannot be read; check the name and the folder"
@@ -56,14 +63,6 @@ def read_parameters(path: Path) -> Parameters:
         raise SchemaError(f"parameters file {path.name!r} is not a contest parameter file: {said}") from None
     columns = {name: replace(column, origin=origin) for name, column in columns.items()}
     return Parameters(runs=runs, columns=columns, unit=unit)
-
-
-def _parse_run(run: dict[str, Any]) -> Run:
-    return Run(
-        epsilon=parse_positive(run["epsilon"], name="epsilon"),
-        delta=parse_exact(run.get("delta", 0), name="delta"),
-        max_records=int(run["max_records_per_individual"]),
-    )
 
 
 def _parse_columns(schema: dict[str, Any]) -> tuple[dict[str, Column], str | None]:

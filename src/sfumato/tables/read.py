@@ -99,7 +99,10 @@ def read_table(
             _read_file(path, side=side, columns=names, numbered=numbered)
             for path in _find_files(Path(source), side)
         ]
-        table = pieces[0] if len(pieces) == 1 else _concatenate(pieces, side=side)
+        try:
+            table = pa.concat_tables(pieces, promote_options="permissive") if len(pieces) > 1 else pieces[0]
+        except pa.ArrowException:
+            raise SourceError(f"{side}: its files do not have the same columns") from None
     else:
         table = _convert(source, side)
     table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
@@ -264,13 +267,6 @@ def _read_csv(
     return pyarrow.csv.read_csv(source, **options)
 
 
-def _concatenate(pieces: list[pa.Table], *, side: str) -> pa.Table:
-    try:
-        return pa.concat_tables(pieces, promote_options="permissive")
-    except pa.ArrowException:
-        raise SourceError(f"{side}: its files do not have the same columns") from None
-
-
 def _convert(source: TableLike, side: str) -> pa.Table:
     try:
         if isinstance(source, pa.Table):
@@ -377,7 +373,8 @@ def restore_formulas(table: pa.Table) -> pa.Table:
 def _change_words(table: pa.Table, change: Callable[[str], str]) -> pa.Table:
     columns = []
     for column in table.columns:
-        words = column.unique().to_pylist() if _holds_text(column.type) else []
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        words = column.unique().to_pylist() if pa.types.is_string(kind) else []
         changed = {word: change(word) for word in words if word is not None and change(word) != word}
         if changed:
             known = pa.array(list(changed), pa.string())
@@ -387,10 +384,6 @@ def _change_words(table: pa.Table, change: Callable[[str], str]) -> pa.Table:
             )
         columns.append(column)
     return pa.table(columns, names=[change(name) for name in table.column_names])
-
-
-def _holds_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
 def table_to_csv(table: pa.Table, *, bare_names: bool = False) -> bytes:

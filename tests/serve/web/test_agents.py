@@ -8,7 +8,7 @@ import pytest
 
 from helpers.cases import read_cases
 from helpers.site import COUNT
-from sfumato.serve.web.agents import STATELESS, VERSIONS
+from sfumato.serve.web.api import STATELESS, VERSIONS
 
 CLIENTS = Path(__file__).resolve().parents[3] / ".venv-clients" / "bin" / "python"
 ACCEPT = {"Accept": "application/json, text/event-stream"}

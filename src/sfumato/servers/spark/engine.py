@@ -42,8 +42,7 @@ from sfumato.servers.push.plan import (
     spread_counts,
 )
 from sfumato.servers.spark.encode import SparkWords, encode_spark_column, identify
-from sfumato.servers.spark.session import SparkRoom, open_room
-from sfumato.servers.spark.source import SparkSource, fetch_columns, find_source
+from sfumato.servers.spark.session import SparkRoom, SparkSource, fetch_columns, find_source, open_room
 from sfumato.servers.spark.workers import (
     COUNTED,
     Layout,
