@@ -48,7 +48,7 @@ def compare(folder, sources, *, count, seed):
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(250, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
+    "count", [pytest.param(80, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
 )
 def test_postgres_agrees_on_every_statement(folder, write_table, count, record_property):
     source = write_table("corpus", corpus.make_table("edges"))
