@@ -670,9 +670,9 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
 
 
 def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    from sfumato.core.engine import statements as engine
+    from sfumato.core.algebra import measures
 
-    monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
+    monkeypatch.setattr(measures, "cap_records", lambda table, most: table)
     monkeypatch.setattr(asks, "choose_records", lambda counts, plan: 2)
     bench = Bench(tmp_path, monkeypatch, records='"private"')
     statement = STATEMENTS["public groups, tallied"]

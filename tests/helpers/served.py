@@ -10,6 +10,8 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
+from helpers.cli import run_main
+
 PASSWORD = "a password of the tests"
 
 
@@ -82,13 +84,5 @@ def serve(folder, **more):
 def add_user(folder, name="ana", *, role="analyst", share="1"):
     """The token of a new person with the password of the tests."""
     more = ["--share", share] if role == "analyst" else []
-    command = [sys.executable, "-m", "sfumato", "user", "add", name, "--role", role, *more]
-    done = subprocess.run(
-        [*command, "--password-stdin", "--json"],
-        cwd=folder,
-        input=PASSWORD,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)["token"]
+    facts = [name, "--role", role, *more, "--password-stdin", "--json"]
+    return json.loads(run_main("user", "add", *facts, cwd=folder, text=PASSWORD).stdout)["token"]
