@@ -16,7 +16,7 @@ from sfumato.recipes.files import RECIPES
 
 # No test may depend on a time: machines are busy. Properties are tried on few examples here, and on many with
 # the slow tests (`--hypothesis-profile=many`); those that must notice a planted fault say how many they need.
-for profile, examples in (("few", 30), ("many", 150)):
+for profile, examples in (("few", 30), ("many", 100)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

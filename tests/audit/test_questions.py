@@ -341,7 +341,9 @@ def find_loss(table, ask, moved):
         (kind, *variant)
         for variant in VARIANTS  # one after another: engines keep a table bounded as it was asked about last
         for kind in (*KINDS, *RECIPES)
-        if variant[1] != "row" or kind not in NEEDS_PEOPLE
+        if (variant[1] != "row" or kind not in NEEDS_PEOPLE)
+        # Weights bound a recipe's questions by the same code whether people are removed or replaced.
+        and (variant != ("replace", "weight") or kind in KINDS)
     ],
 )
 def test_no_individual_moves_an_answer_further_than_declared(world, kind, neighbours, bounding):
