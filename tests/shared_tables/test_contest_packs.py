@@ -5,7 +5,8 @@ import json
 import pytest
 
 from sfumato.core.errors import SchemaError
-from sfumato.metrics.contests import read_pack, run_entry
+from sfumato.metrics.contests.entries import run_entry
+from sfumato.metrics.contests.packs import read_pack
 
 pytestmark = pytest.mark.shared
 

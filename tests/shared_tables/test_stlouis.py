@@ -12,7 +12,8 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.metrics.contests import read_pack, run_entry
+from sfumato.metrics.contests.entries import run_entry
+from sfumato.metrics.contests.packs import read_pack
 
 pytestmark = pytest.mark.shared
 

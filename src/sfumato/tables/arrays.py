@@ -66,9 +66,7 @@ def text_array(texts: Sequence[str | None]) -> pa.Array:
     return hide_values(pa.Array.from_buffers(pa.string(), len(texts), buffers), missing)
 
 
-def read_parquet(
-    content: bytes, *, columns: list[str] | None = None, spelled: bool = False, rows: int = 0
-) -> pa.Table:
+def read_parquet(content: bytes, *, spelled: bool = False, rows: int = 0) -> pa.Table:
     """The table in the bytes of a Parquet file, text as dictionaries or `spelled` out.
 
     A file whose footer or whose words promise far more than it holds is refused before it is unpacked, unless
@@ -83,7 +81,7 @@ def read_parquet(
     fits = footer.num_rows * footer.num_columns * 8 + sum(groups) <= most
     if fits:
         file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
-        table = file.read(columns=columns).unify_dictionaries()
+        table = file.read().unify_dictionaries()
         fits = not spelled or sum(map(_spelled_size, table.columns)) <= most
     if not fits:
         raise SourceError("it unpacks to far more than it is")

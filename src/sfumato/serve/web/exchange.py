@@ -106,18 +106,18 @@ def check_origin(headers: Mapping[str, str]) -> str | None:
     return None
 
 
-async def read_body(request: Request, *, most: int = MOST_BODY) -> bytes:
-    """Returns the body of a request, of at most so many bytes, sent within half a minute."""
-    too_large = HTTPException(413, f"a request may have {most:,} bytes")
+async def read_body(request: Request) -> bytes:
+    """Returns the body of a request, if it is not too long, sent within half a minute."""
+    too_large = HTTPException(413, f"a request may have {MOST_BODY:,} bytes")
     length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > most:
+    if not length.isdecimal() or int(length) > MOST_BODY:
         raise too_large
     parts, size = [], 0
     try:
         async with asyncio.timeout(_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > most:
+                if size > MOST_BODY:
                     raise too_large
                 parts.append(part)
     except TimeoutError:

@@ -362,15 +362,14 @@ def fetch_rows(
     connection: psycopg.Connection[tuple[Any, ...]],
     query: str,
     *,
-    batch: int = _BATCH_ROWS,
     given: list[Any] | None = None,
 ) -> Iterator[list[tuple[Any, ...]]]:
     """The rows of `query` in batches, through a cursor that the server keeps; `given` are parameters."""
     _register(connection)
     with connection.cursor("sfumato", binary=True) as cursor:
-        cursor.itersize = batch
+        cursor.itersize = _BATCH_ROWS
         cursor.execute(query, given)
-        while rows := cursor.fetchmany(batch):
+        while rows := cursor.fetchmany(_BATCH_ROWS):
             yield rows
 
 
