@@ -73,7 +73,7 @@ class SparkEngine(ServerEngine):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[str, SparkSource] = {}
+        self._held: dict[tuple[int, str], SparkSource] = {}  # by thread: a snapshot is of whoever entered it
         self._known: dict[str, SparkSource] = {}
         self._lock = threading.RLock()
 
@@ -84,15 +84,16 @@ class SparkEngine(ServerEngine):
         Spark has no snapshots: a file that is written anew meanwhile is noticed by the version, which
         differs afterwards, and a file that is gone fails the job.
         """
+        key = threading.get_ident(), table.source
         with self._lock:
-            outer = self._held.get(table.source)
-            self._held[table.source] = outer or self._look_up(table)
+            outer = self._held.get(key)
+            self._held[key] = outer or self._look_up(table)
         try:
             yield
         finally:
             with self._lock:
                 if outer is None:
-                    self._held.pop(table.source, None)
+                    del self._held[key]
 
     @contextmanager
     def _describe(self, table: Table) -> Iterator[tuple[str, Mapping[str, Stored]]]:
@@ -207,7 +208,7 @@ class SparkEngine(ServerEngine):
 
     def _find(self, table: Table) -> SparkSource:
         with self._lock:
-            held = self._held.get(table.source)
+            held = self._held.get((threading.get_ident(), table.source))
         return held or self._look_up(table)
 
     @contextmanager

@@ -2,7 +2,11 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +20,7 @@ from sfumato.core.errors import SourceError
 from sfumato.core.facts.project import read_project
 from sfumato.recipes import CellCounts
 from sfumato.servers.project import open_engine
+from sfumato.servers.spark.engine import SparkEngine
 from sfumato.servers.spark.workers import COUNTED, lay_out, make_counter
 
 pytestmark = pytest.mark.slow
@@ -203,3 +208,24 @@ def test_large_marginals_are_handed_on_and_add_up(monkeypatch, weighted):
         for row in batch.to_pylist():
             found[row["m"], row["cell"]] = found.get((row["m"], row["cell"]), 0) + row["n"]
     assert found == expected
+
+
+def test_who_leaves_a_snapshot_takes_it_from_no_other_thread(monkeypatch):
+    engine, table = SparkEngine(Path()), SimpleNamespace(source="spark:t")
+    monkeypatch.setattr(engine, "_look_up", lambda _: object())
+    entered, left = Event(), Event()
+
+    def read_beside():
+        with engine.snapshot(table):
+            before = engine._find(table)
+            entered.set()
+            left.wait(60)
+            return engine._find(table) is before
+
+    with ThreadPoolExecutor(1) as pool:
+        with engine.snapshot(table):
+            beside = pool.submit(read_beside)
+            assert entered.wait(60)
+            assert engine._find(table) is engine._find(table)
+        left.set()
+        assert beside.result(60)
