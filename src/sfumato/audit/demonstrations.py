@@ -217,18 +217,10 @@ class DifferenceAttack:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""
-        return {
-            "internal": INTERNAL,
-            "attack": "difference",
+        return _describe_outcome(self, "difference") | {
             "conditions": list(self.conditions),
             "plain_sql": {"counts": list(self.exact), "difference": self.exact_difference},
-            "epsilon": format_exact(self.epsilon),
-            "budget": format_exact(self.budget),
             "rounds": [[reply.to_record() for reply in pair] for pair in self.rounds],
-            "estimate": self.estimate,
-            "deviation": self.deviation,
-            "spent": format_exact(self.spent),
-            "refused": self.refused,
             "belief": {"prior": 0.5, "low": self.belief[0], "high": self.belief[1]},
         }
 
@@ -331,13 +323,9 @@ class AverageAttack:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""
-        return {
-            "internal": INTERNAL,
-            "attack": "average",
+        return _describe_outcome(self, "average") | {
             "condition": self.condition,
             "plain_sql": self.exact,
-            "epsilon": format_exact(self.epsilon),
-            "budget": format_exact(self.budget),
             "repeats": {
                 "asked": len(self.repeats),
                 "different": self.different,
@@ -345,12 +333,15 @@ class AverageAttack:
                 "reply": self.repeats[0].to_record(),
             },
             "reworded": [reply.to_record() for reply in self.reworded],
-            "estimate": self.estimate,
-            "deviation": self.deviation,
-            "spent": format_exact(self.spent),
-            "refused": self.refused,
             "without_ledger": {"deviation": self.careless_deviation, "repeats": self.careless_repeats},
         }
+
+
+def _describe_outcome(attack: DifferenceAttack | AverageAttack, name: str) -> dict[str, Any]:
+    """Returns what the records of both attacks have."""
+    amounts = {key: format_exact(getattr(attack, key)) for key in ("epsilon", "budget", "spent")}
+    plain = {key: getattr(attack, key) for key in ("estimate", "deviation", "refused")}
+    return {"internal": INTERNAL, "attack": name, **amounts, **plain}
 
 
 def run_average(

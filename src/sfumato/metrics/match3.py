@@ -106,12 +106,7 @@ class Match3:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the score as a plain record."""
-        return {
-            "score": self.score,
-            "marginals": self.marginals,
-            "conjunctions": self.conjunctions,
-            "income": self.income,
-        }
+        return {name: getattr(self, name) for name in ("score", "marginals", "conjunctions", "income")}
 
 
 def match3(

@@ -63,13 +63,8 @@ class Taxi:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the score as a plain record."""
-        return {
-            "score": self.score,
-            "k_marginal": self.k_marginal,
-            "graph_edge": self.graph_edge,
-            "conjunction": self.conjunction,
-            "places": len(self.places),
-        }
+        named = ("score", "k_marginal", "graph_edge", "conjunction")
+        return {name: getattr(self, name) for name in named} | {"places": len(self.places)}
 
 
 def taxi(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ _UNPRICED = (
 )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Asker:
     """Asks for one client; `spent` is what its session was charged.
 
@@ -45,28 +47,17 @@ class Asker:
     as it does not wait.
     """
 
-    def __init__(
-        self,
-        *,
-        service: Service,
-        catalog: Catalog,
-        user: User,
-        proven: Verifier,
-        database: str,
-        settings: SessionSettings,
-        threads: Turns,
-    ) -> None:
-        self.spent = Fraction(0)
-        self._service = service
-        self._catalog = catalog
-        self._user = user
-        self._proven = proven
-        self._database = database
-        self._settings = settings
-        self._threads = threads
-        self._covered = ("", False)
-        self._abandoned: set[asyncio.Task[Any]] = set()
-        self._cancelled: asyncio.Future[None] | None = None
+    service: Service
+    catalog: Catalog
+    user: User
+    proven: Verifier
+    database: str
+    settings: SessionSettings
+    threads: Turns
+    spent: Fraction = field(default=Fraction(0), init=False)
+    _covered: tuple[str, bool] = field(default=("", False), init=False)
+    _abandoned: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+    _cancelled: asyncio.Future[None] | None = field(default=None, init=False)
 
     def cancel(self) -> None:
         """Ends the wait for what is being asked; the work itself goes on, and its answer is stored."""
@@ -79,20 +70,20 @@ class Asker:
         `given` are the types of parameters that the client named, 0 where it did not.
         """
         if await self._is_covered(text):
-            self._service.admit(await self._find_user(), "tables")
-            return await self._in_thread(self._catalog.describe, text)
-        user, epsilon = await self._find_user(), self._settings.epsilon
+            self.service.admit(await self._find_user(), "tables")
+            return await self._in_thread(self.catalog.describe, text)
+        user, epsilon = await self._find_user(), self.settings.epsilon
         kinds = tuple(map(find_arrow, given))
-        shown = self._settings.intervals
-        work = self._service.describe(user, text, epsilon=epsilon, parameter_types=kinds, intervals=shown)
+        shown = self.settings.intervals
+        work = self.service.describe(user, text, epsilon=epsilon, parameter_types=kinds, intervals=shown)
         description = await self._wait(work)
         columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
         return columns, tuple(find_oid(kind) for kind in description.parameters)
 
     async def explain(self, text: str, parameters: tuple[object, ...]) -> Rows:
         """Returns what a statement would cost and do, a line a row."""
-        user, epsilon = await self._find_user(), self._settings.epsilon
-        work = self._service.explain(user, text, epsilon=epsilon, parameters=parameters)
+        user, epsilon = await self._find_user(), self.settings.epsilon
+        work = self.service.explain(user, text, epsilon=epsilon, parameters=parameters)
         lines = [(line,) for line in str((await self._wait(work))["text"]).splitlines()]
         column = Column("QUERY PLAN", TEXT)
         return Rows(columns=(column,), source=lines, stretch=range(len(lines)), word="EXPLAIN")
@@ -112,15 +103,15 @@ class Asker:
         if not await self._is_covered(text):
             reply = await self._wait(self._spend(text, parameters, intervals=intervals))
             return read_table(reply.table, columns, reply.notes)
-        self._service.admit(await self._find_user(), "tables")
+        self.service.admit(await self._find_user(), "tables")
         for name, value in find_set_config(text, parameters):
-            self._settings.change(name, value)
+            self.settings.change(name, value)
         answer = partial(
-            self._catalog.answer,
+            self.catalog.answer,
             text,
-            user=self._user.name,
-            database=self._database,
-            settings=self._settings.to_dict(),
+            user=self.user.name,
+            database=self.database,
+            settings=self.settings.to_dict(),
             parameters=parameters,
         )
         own, rows = await self._in_thread(answer)
@@ -129,17 +120,17 @@ class Asker:
         return Rows(columns=columns, source=rows, stretch=range(len(rows)), word="SELECT")
 
     async def _spend(self, text: str, parameters: tuple[object, ...], *, intervals: bool) -> Reply:
-        budget = self._settings.session_budget
+        budget = self.settings.session_budget
         if len(self._abandoned) >= _MOST_ABANDONED:
             raise Refusal("53400", "cancelled statements are still at work; wait for them")
         if budget is not None and self._abandoned:
             await asyncio.wait(self._abandoned)  # what they spend counts
         left = None if budget is None else max(budget - self.spent, Fraction(0))
         try:
-            reply = await self._service.ask(
+            reply = await self.service.ask(
                 await self._find_user(),
                 text,
-                epsilon=self._settings.epsilon,
+                epsilon=self.settings.epsilon,
                 at_most=left,
                 parameters=parameters,
                 intervals=intervals,
@@ -156,19 +147,19 @@ class Asker:
 
     async def _find_user(self) -> User:
         """Returns who asks, as they are known now, unless what they logged in by is no longer theirs."""
-        user = await asyncio.to_thread(self._service.state.find_user, self._user.name, proven=self._proven)
+        user = await asyncio.to_thread(self.service.state.find_user, self.user.name, proven=self.proven)
         if user is None:
             raise Refusal("28000", "this user was removed, or has a new password; log in again", fatal=True)
         return user
 
     async def _is_covered(self, text: str) -> bool:
         if self._covered[0] != text:
-            self._covered = text, await self._in_thread(self._catalog.covers, text)
+            self._covered = text, await self._in_thread(self.catalog.covers, text)
         return self._covered[1]
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         async def wait() -> _T:
-            return await asyncio.wrap_future(self._threads.submit(self._user.name, partial(work, *arguments)))
+            return await asyncio.wrap_future(self.threads.submit(self.user.name, partial(work, *arguments)))
 
         return await self._wait(wait())
 

@@ -14,7 +14,6 @@ import ipaddress
 import secrets
 import ssl
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -136,12 +135,6 @@ _ALPN = "postgresql"
 _SPARE = 100  # connections beyond the limit that are still told so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Startup:
-    minor: int
-    parameters: dict[str, str]
-
-
 class WireServer:
     """PostgreSQL's protocol for a service and a catalog; `serve` is the callback of asyncio.start_server.
 
@@ -216,11 +209,12 @@ class WireServer:
                 startup = await self._start(stream)
                 if startup is None:
                     return
-                session = await self._log_in(stream, startup, host=host)
+                minor, parameters = startup
+                session = await self._log_in(stream, parameters, host=host)
         except TimeoutError:
             raise Refusal("08006", "the login took too long", fatal=True) from None
         # Protocol 3.2 has room for a long secret, 3.0 for four bytes.
-        secret = secrets.token_bytes(32 if startup.minor >= 2 else 4)
+        secret = secrets.token_bytes(32 if minor >= 2 else 4)
         key = next(key for key in iter(lambda: secrets.randbelow(2**31), None) if key not in self._keys)
         self._tasks[task] = session
         self._keys[key] = secret, session
@@ -230,8 +224,8 @@ class WireServer:
         finally:
             del self._keys[key]
 
-    async def _start(self, stream: Stream) -> _Startup | None:
-        """Gives the startup message, after requests for encryption; None if the connection was to cancel."""
+    async def _start(self, stream: Stream) -> tuple[int, dict[str, str]] | None:
+        """Gives version and parameters, after requests for encryption; None if this was to cancel."""
         if await stream.peek() == _TLS_RECORD:
             if self._tls is None:
                 raise ConnectionAbortedError
@@ -265,7 +259,7 @@ class WireServer:
         if session is not None and hmac.compare_digest(known, secret):
             session.asker.cancel()
 
-    def _read_startup(self, stream: Stream, code: int, body: Body) -> _Startup:
+    def _read_startup(self, stream: Stream, code: int, body: Body) -> tuple[int, dict[str, str]]:
         major, minor = divmod(code, 2**16)
         if major != _MAJOR:
             raise Refusal("0A000", "only version 3 of the protocol is spoken here", fatal=True)
@@ -278,12 +272,9 @@ class WireServer:
             minor = min(minor, _MINOR)
             said = struct.pack("!ii", (_MAJOR << 16) + minor, len(unknown))
             stream.send(message(b"v", said, *map(cstring, unknown)))
-        return _Startup(
-            minor=minor, parameters={name: parameters[name] for name in parameters if name not in unknown}
-        )
+        return minor, {name: parameters[name] for name in parameters if name not in unknown}
 
-    async def _log_in(self, stream: Stream, startup: _Startup, *, host: str) -> Session:
-        given = dict(startup.parameters)
+    async def _log_in(self, stream: Stream, given: dict[str, str], *, host: str) -> Session:
         name = given.pop("user", "")
         database = given.pop("database", "") or name
         if given.pop("replication", "false").lower() not in ("false", "off", "no", "0"):
