@@ -111,10 +111,10 @@ def test_only_audits_give_a_curator_other_noise():
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
     "cycles between modules": 0,
-    "modules with a single importer": 65,
+    "modules with a single importer": 60,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
-    "lines of source": 99_900,
+    "lines of source": 98_900,
     "lines of tests": 67_300,  # 700 of them compare the code with what proofs/ is about
 }
 
