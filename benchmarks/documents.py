@@ -18,8 +18,8 @@ from pathlib import Path
 import duckdb
 
 from contests import TABLES
-from sfumato.metrics.contests.entries import list_entries, run_entry, score_pack
-from sfumato.metrics.contests.packs import make_pack, read_pack
+from sfumato.metrics.contests import make_pack, read_pack, run_entry, score_pack
+from sfumato.metrics.contests.entries import list_entries
 
 EPSILONS = (1.0, 2.0, 10.0)
 ROWS = 20_000  # handed in for the simulated people of the census

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sfumato.core.errors import SchemaError
-from sfumato.metrics.contests.entries import run_entry
-from sfumato.metrics.contests.packs import read_pack
+from sfumato.metrics.contests import read_pack, run_entry
 
 pytestmark = pytest.mark.shared
 

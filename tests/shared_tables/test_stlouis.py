@@ -12,8 +12,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.metrics.contests.entries import run_entry
-from sfumato.metrics.contests.packs import read_pack
+from sfumato.metrics.contests import read_pack, run_entry
 
 pytestmark = pytest.mark.shared
 

@@ -29,7 +29,7 @@ def make(
     json: Json = False,
 ) -> None:
     """Write a simulated pack in the official format: private records, public ones, and what is published."""
-    from sfumato.metrics.contests.packs import make_pack
+    from sfumato.metrics.contests import make_pack
 
     folder = make_pack(name, out, people=people, seed=seed, force=force)
     files = sorted(each.name for each in folder.iterdir())
@@ -63,8 +63,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Answer a pack: a submission, a certificate for every epsilon, a write-up in the document's sections."""
-    from sfumato.metrics.contests.entries import run_entry
-    from sfumato.metrics.contests.packs import read_pack
+    from sfumato.metrics.contests import read_pack, run_entry
 
     with progress(quiet=json) as stage:
         done = run_entry(
@@ -107,8 +106,7 @@ def score(
     from sfumato.core.exact import format_exact
     from sfumato.core.files import check_file, write_file
     from sfumato.metrics import INTERNAL
-    from sfumato.metrics.contests.entries import build_board, score_pack
-    from sfumato.metrics.contests.packs import read_pack
+    from sfumato.metrics.contests import build_board, read_pack, score_pack
 
     if truth is not None and len(packs) > 1:
         raise MetricError("--truth names the records of one pack; score packs one by one with it")
@@ -160,8 +158,7 @@ def sprint1(
 ) -> None:
     """Write the submission of `run nmd` to a file, `submission.csv` in the pack by default."""
     from sfumato.core.files import check_file, write_file
-    from sfumato.metrics.contests.entries import run_entry
-    from sfumato.metrics.contests.packs import read_pack
+    from sfumato.metrics.contests import read_pack, run_entry
 
     target = Path(out) if out else Path(pack) / "submission.csv"
     opened = read_pack(pack)

@@ -8,8 +8,9 @@ import pytest
 import sfumato as sf
 from helpers.cli import run_main
 from sfumato.core.errors import ReleaseError, SchemaError
-from sfumato.metrics.contests.entries import group_fields, list_entries, run_entry, score_pack
-from sfumato.metrics.contests.packs import make_pack, read_codebook, read_pack
+from sfumato.metrics.contests import make_pack, read_pack, run_entry, score_pack
+from sfumato.metrics.contests.entries import group_fields, list_entries
+from sfumato.metrics.contests.packs import read_codebook
 
 SIZES = {"sprint1": 500, "sprint3": 60, "match3": 300}
 
