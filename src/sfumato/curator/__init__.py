@@ -446,11 +446,7 @@ class Curator:
                 release = self._answer_parts(plan, bill, progress=progress)
             else:
                 with open_charge(
-                    bill,
-                    ledger=self._ledger(bill),
-                    noise=self._noise,
-                    may_charge=charge,
-                    progress=progress,
+                    bill, ledger=self._ledger(bill), noise=self._noise, may_charge=charge, progress=progress
                 ) as charged:
                     release = self._answer(plan, charged, out=out, force=force, progress=progress)
         if out is not None:
@@ -477,13 +473,7 @@ class Curator:
         )
 
     def _answer(
-        self,
-        plan: Plan,
-        charged: Charged,
-        *,
-        out: Path | None,
-        force: bool,
-        progress: Callable[[str], None],
+        self, plan: Plan, charged: Charged, *, out: Path | None, force: bool, progress: Callable[[str], None]
     ) -> Release:
         """The release under a charge: as it was stored, or asked from where it was interrupted."""
         from sfumato.curator.conversation import Conversation
@@ -542,12 +532,7 @@ class Curator:
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
     def _plan(
-        self,
-        recipe: Recipe | Path | str,
-        *,
-        epsilon: object,
-        delta: object,
-        through: str | int | None = None,
+        self, recipe: Recipe | Path | str, *, epsilon: object, delta: object, through: str | int | None = None
     ) -> Plan:
         from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
         from sfumato.recipes.files import read_recipe

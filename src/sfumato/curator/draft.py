@@ -171,10 +171,7 @@ def draft_privately(
     answers |= survey.ask(third, share=Fraction(1))
     origin = f"found in the records within epsilon {format_exact(wanted)}"
     known = {
-        name: replace(
-            _conclude(kind_of[name], answers.get(name), origin=origin),
-            missing=marks.get(name, ()),
-        )
+        name: replace(_conclude(kind_of[name], answers.get(name), origin=origin), missing=marks.get(name, ()))
         for name in asked
     }
     return PrivateDraft(known=known, epsilon=wanted, left=survey.curator.budget().describe_left())

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
-    from sfumato.sql.plan import QueryPlan
     from sfumato.sql.reuse import Derived
     from sfumato.sql.rollups import GroupingSet, GroupingSets
     from sfumato.sql.statement import Within

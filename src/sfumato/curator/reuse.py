@@ -115,13 +115,7 @@ class StoredQuestions:
         self._last: tuple[QueryPlan, Question | None] | None = None
 
     def find(
-        self,
-        entries: tuple[Entry, ...],
-        question: Question,
-        *,
-        rows: bool,
-        version: str,
-        before: int | None,
+        self, entries: tuple[Entry, ...], question: Question, *, rows: bool, version: str, before: int | None
     ) -> list[_Charge]:
         """Charges whose answers may help with `question`, the latest first.
 
@@ -274,21 +268,8 @@ def load_earlier(entry: ChargeEntry, plan: QueryPlan, question: Question, ledger
 
 def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
     """The answer to a plan from the noisy values that were measured for it."""
-    return Answer(
-        table=finish_query(plan, noisy),
-        spent=spent,
-        delta=plan.charged_delta if spent else Fraction(0),
-        repeated=spent == 0,
-        scales=describe_scales(plan),
-        notes=(
-            *note_conditions(plan),
-            *note_bounds(plan),
-            *note_cuts(plan),
-            *note_edges(plan, noisy),
-            *note_selection(plan),
-            *note_counts(plan, noisy),
-        ),
-    )
+    first = (*note_conditions(plan), *note_bounds(plan))
+    return _finish(plan, noisy, first, spent=spent, delta=plan.charged_delta)
 
 
 def finish_derived(
@@ -299,19 +280,20 @@ def finish_derived(
     entry: int | None = None,
 ) -> Answer:
     """The answer that follows from earlier ones, alone or together with what `entry` paid for."""
-    plan, noisy = derived.plan, derived.noisy
+    answer = _finish(derived.plan, derived.noisy, derived.notes(entry), spent=spent, delta=delta)
+    return replace(answer, entries=derived.entries if entry is None else (*derived.entries, entry))
+
+
+def _finish(
+    plan: QueryPlan, noisy: NoisyAggregates, first: tuple[str, ...], *, spent: Fraction, delta: Fraction
+) -> Answer:
+    """The answer from noisy values, with the notes that come `first` and those of any plan."""
+    notes = (*note_cuts(plan), *note_edges(plan, noisy), *note_selection(plan), *note_counts(plan, noisy))
     return Answer(
         table=finish_query(plan, noisy),
         spent=spent,
         delta=delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=(
-            *derived.notes(entry),
-            *note_cuts(plan),
-            *note_edges(plan, noisy),
-            *note_selection(plan),
-            *note_counts(plan, noisy),
-        ),
-        entries=derived.entries if entry is None else (*derived.entries, entry),
+        notes=(*first, *notes),
     )

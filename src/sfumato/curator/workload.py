@@ -32,8 +32,6 @@ from sfumato.sql.statement import read_statement
 if TYPE_CHECKING:
     from sfumato.curator.statements import Desk
     from sfumato.sql.finish import Answer
-    from sfumato.sql.plan import QueryPlan
-    from sfumato.sql.question import Question
     from sfumato.sql.relation import Field
     from sfumato.sql.statement import Statement
 
@@ -136,12 +134,7 @@ class Workload:
 
 
 def plan_workload(
-    texts: Sequence[str],
-    *,
-    desk: Desk,
-    epsilon: Fraction,
-    delta: Fraction,
-    progress: Callable[[str], None],
+    texts: Sequence[str], *, desk: Desk, epsilon: Fraction, delta: Fraction, progress: Callable[[str], None]
 ) -> Workload:
     """The plan of a workload: what is measured for `texts`, with which shares, and what to expect."""
     if not texts:

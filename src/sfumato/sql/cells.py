@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -412,10 +413,7 @@ def _read_dates(
     beyond = (Span(None, first, high_open=True), Span(stop, None, low_open=not last_open), Point(None))
     cells += [{name: each, **rest} for each in beyond]
     return Axis(
-        text=text,
-        labels=labels,
-        cells=tuple(cells),
-        owners=(*(code for code, _ in found), -1, -1, -1),
+        text=text, labels=labels, cells=tuple(cells), owners=(*(code for code, _ in found), -1, -1, -1)
     )
 
 
@@ -455,32 +453,17 @@ def _is_total(node: exp.Expr) -> bool:
     return default is not None and not isinstance(default, exp.Null)
 
 
-def _table(combine: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - of two truth values
+def _table(combine: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - min or max
+    """What two conditions make together: of FALSE, NULL and TRUE the least by AND, the largest by OR."""
+    order = (FALSE, NULL, TRUE)
     table = np.zeros((8, 8), np.uint8)
-    for one in range(8):
-        for other in range(8):
-            bits = 0
-            for a in (TRUE, FALSE, NULL):
-                for b in (TRUE, FALSE, NULL):
-                    if one & a and other & b:
-                        bits |= combine(a, b)
-            table[one, other] = bits
+    for a, b in product(order, order):
+        held = np.ix_([bits & a != 0 for bits in range(8)], [bits & b != 0 for bits in range(8)])
+        table[held] |= combine(a, b, key=order.index)
     return table
 
 
-def _both(one: int, other: int) -> int:
-    if FALSE in (one, other):
-        return FALSE
-    return NULL if NULL in (one, other) else TRUE
-
-
-def _either(one: int, other: int) -> int:
-    if TRUE in (one, other):
-        return TRUE
-    return NULL if NULL in (one, other) else FALSE
-
-
-_AND, _OR = _table(_both), _table(_either)
+_AND, _OR = _table(min), _table(max)
 _NOT = np.array(
     [sum({TRUE: FALSE, FALSE: TRUE, NULL: NULL}[bit] for bit in (1, 2, 4) if m & bit) for m in range(8)],
     np.uint8,

@@ -31,44 +31,29 @@ EPOCH = datetime(1970, 1, 1)
 MONDAY = datetime(1970, 1, 5)
 # What to_char and to_timestamp of PostgreSQL call what strftime calls otherwise; longest first.
 _TOKENS = {
-    "HH24": "%H",
-    "HH12": "%I",
-    "YYYY": "%Y",
-    "IYYY": "%G",
-    "MONTH": None,
-    "FMDAY": "%A",
-    "FMMONTH": "%B",
-    "MON": "%b",
-    "DAY": None,
-    "DDD": "%j",
-    "DY": "%a",
-    "MM": "%m",
-    "MI": "%M",
-    "DD": "%d",
-    "SS": "%S",
-    "US": "%f",
-    "YY": "%y",
-    "IW": "%V",
-    "ID": "%u",
-    "AM": "%p",
-    "PM": "%p",
-    "HH": "%I",
-    "TZH": None,
+    "HH24": "%H", "HH12": "%I", "YYYY": "%Y", "IYYY": "%G", "MONTH": None, "FMDAY": "%A", "FMMONTH": "%B",
+    "MON": "%b", "DAY": None, "DDD": "%j", "DY": "%a", "MM": "%m", "MI": "%M", "DD": "%d", "SS": "%S",
+    "US": "%f", "YY": "%y", "IW": "%V", "ID": "%u", "AM": "%p", "PM": "%p", "HH": "%I", "TZH": None,
     "Q": "%q",
-}
+}  # fmt: skip
 _TOKEN = re.compile(
-    r'"[^"]*"|' + "|".join(sorted(_TOKENS, key=len, reverse=True)) + r"|MS|[^A-Za-z\"]|T|Z",
-    re.IGNORECASE,
+    r'"[^"]*"|' + "|".join(sorted(_TOKENS, key=len, reverse=True)) + r"|MS|[^A-Za-z\"]|T|Z", re.IGNORECASE
 )
 _FINEST: dict[str, str] = {
     **dict.fromkeys("Yy", "year"),
-    "q": "quarter",
     **dict.fromkeys("mbB", "month"),
     **dict.fromkeys("GV", "week"),
     **dict.fromkeys("djaAuw", "day"),
     **dict.fromkeys("HIp", "hour"),
+    "q": "quarter",
     "M": "minute",
     "S": "second",
+}
+_PART_UNITS = {
+    **{each: each for each in ("year", "quarter", "month", "hour", "minute")},
+    **dict.fromkeys(("second", "epoch"), "second"),
+    **dict.fromkeys(("week", "weekofyear", "isoyear"), "week"),
+    **dict.fromkeys(("day", "dow", "dayofweek", "isodow", "doy", "dayofyear"), "day"),
 }
 
 _LONGEST_NUMBER = 1000
@@ -570,19 +555,9 @@ def date_part(moment: datetime, part: str) -> int:
 
 def part_unit(part: str) -> str:
     """The longest period in which a part of a moment stays one number; ValueError for an unknown one."""
-    known = {
-        "year": "year",
-        "quarter": "quarter",
-        "month": "month",
-        "hour": "hour",
-        "minute": "minute",
-        **dict.fromkeys(("second", "epoch"), "second"),
-        **dict.fromkeys(("week", "weekofyear", "isoyear"), "week"),
-        **dict.fromkeys(("day", "dow", "dayofweek", "isodow", "doy", "dayofyear"), "day"),
-    }
-    if part not in known:
+    if part not in _PART_UNITS:
         raise ValueError
-    return known[part]
+    return _PART_UNITS[part]
 
 
 def to_moment(day: date) -> datetime:

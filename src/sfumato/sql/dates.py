@@ -9,10 +9,13 @@ between.
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -69,14 +72,19 @@ _PARTS = (
 _LISTED = (Values, IntegerRange, Period)
 _ROUNDING = (exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Cast)
 _WHOLE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
+_Functions = dict[type[exp.Expr], Callable[..., Any]]
+_STEPS: _Functions = {exp.Floor: math.floor, exp.Ceil: math.ceil, exp.Trunc: int, exp.Round: round}
+_CHANGES: _Functions = {exp.Upper: str.upper, exp.Lower: str.lower, exp.Trim: str.strip}
+_OPERATIONS: _Functions = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+    exp.Div: operator.truediv,
+}
+_ARITHMETIC = (*_OPERATIONS, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
 
 
-class _NoCalendar(Exception):
-    """An expression is not made of dates alone."""
-
-
-_UNKNOWN = (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant)
+_UNKNOWN = (NotConstant, ValueError, OverflowError, ZeroDivisionError)
 """What computing a value of an expression ends in that is no label here."""
 
 
@@ -213,9 +221,8 @@ def _read_rounded(
         bounds = relation.bounds(rounded[0].this)
     if bounds is None or bounds[1] - bounds[0] > _MOST_LISTED:
         return None
-    low, high = Fraction(bounds[0]).__floor__(), Fraction(bounds[1]).__ceil__()
-    if isinstance(rounded[0], exp.Floor):
-        high = Fraction(bounds[1]).__floor__()
+    low = math.floor(bounds[0])
+    high = math.floor(bounds[1]) if isinstance(rounded[0], exp.Floor) else math.ceil(bounds[1])
     mark = exp.column("whole", table="rounded")
     shape = tree.copy().transform(lambda node: mark.copy() if node == rounded[0] else node)
     values = [_apply(shape, Fraction(number)) for number in range(low, high + 1)]
@@ -349,15 +356,15 @@ def _unit_of(node: exp.Expr, relation: Relation) -> str | int:
     if isinstance(node, _ARITHMETIC):
         parts = [each for each in node.iter_expressions() if each.find(exp.Column)]
         if not parts:
-            raise _NoCalendar
+            raise NotConstant
         unit = _unit_of(parts[0], relation)
         for each in parts[1:]:
             other = _unit_of(each, relation)
             if isinstance(unit, int) or isinstance(other, int) or _MOMENT in (unit, other):
-                raise _NoCalendar
+                raise NotConstant
             unit = common_unit(unit, other)
         return unit
-    raise _NoCalendar
+    raise NotConstant
 
 
 def _within(inner: str | int, unit: str, shifted: exp.Expr | None = None) -> str | int:
@@ -376,7 +383,7 @@ def _within_step(inner: str | int, step: int, shifted: exp.Expr) -> str | int:
     if inner != _MOMENT:
         return inner
     if _find_shift(shifted) is not None:
-        raise _NoCalendar
+        raise NotConstant
     return {60: "minute", 3600: "hour", 86400: "day"}.get(step, step)
 
 
@@ -385,11 +392,11 @@ def _find_shift(node: exp.Expr) -> str | None:
     for each in node.find_all(exp.Interval):
         span = fold(each, EPOCH)
         if not isinstance(span, Span):
-            raise _NoCalendar
+            raise NotConstant
         for unit in ("day", "hour", "minute", "second"):
             if span.microseconds % (SECONDS[unit] * 10**6) == 0:
                 return unit
-        raise _NoCalendar
+        raise NotConstant
     return None
 
 
@@ -429,10 +436,7 @@ def _apply(node: exp.Expr, moment: object) -> object:
             seconds = _number(_apply(node.this, moment))
             return EPOCH + timedelta(microseconds=int(seconds * 10**6))
         case exp.Upper() | exp.Lower() | exp.Trim():
-            text = _text(_apply(node.this, moment))
-            if isinstance(node, exp.Trim):
-                return text.strip()
-            return text.upper() if isinstance(node, exp.Upper) else text.lower()
+            return _CHANGES[type(node)](_text(_apply(node.this, moment)))
         case exp.Left() | exp.Right():
             text, count = _text(_apply(node.this, moment)), _number(_apply(node.expression, moment))
             return text[: int(count)] if isinstance(node, exp.Left) else text[len(text) - int(count) :]
@@ -441,10 +445,9 @@ def _apply(node: exp.Expr, moment: object) -> object:
         case exp.Extract():
             return Fraction(date_part(_moment(_apply(node.expression, moment)), node.name.lower()))
         case exp.Floor() | exp.Ceil() | exp.Round() | exp.Trunc():
-            number = _number(_apply(node.this, moment))
             if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
-                raise _NoCalendar
-            return Fraction(_step(node, number))
+                raise NotConstant
+            return Fraction(_STEPS[type(node)](_number(_apply(node.this, moment))))
     if isinstance(node, _PARTS):
         return Fraction(date_part(_moment(_apply(node.this, moment)), node.key))
     if isinstance(node, (exp.DPipe, exp.Concat)):
@@ -454,34 +457,16 @@ def _apply(node: exp.Expr, moment: object) -> object:
     return fold(node, EPOCH)
 
 
-def _step(node: exp.Expr, number: Fraction) -> int:
-    match node:
-        case exp.Floor():
-            return number.__floor__()
-        case exp.Ceil():
-            return number.__ceil__()
-        case _:
-            return int(number) if isinstance(node, exp.Trunc) else round(number)
-
-
 def _compute(node: exp.Expr, moment: object) -> object:
     left, right = _apply(node.this, moment), _apply(node.expression, moment)
     if isinstance(left, date) and isinstance(right, Span) and isinstance(node, (exp.Add, exp.Sub)):
         return (right if isinstance(node, exp.Add) else -right).after(_moment(left))
     one, other = _number(left), _number(right)
-    match node:
-        case exp.Add():
-            return one + other
-        case exp.Sub():
-            return one - other
-        case exp.Mul():
-            return one * other
-        case exp.IntDiv():
-            return Fraction(int(one / other))
-        case exp.Mod():
-            return one - other * int(one / other)
-        case _:
-            return one / other
+    if isinstance(node, exp.IntDiv):
+        return Fraction(int(one / other))
+    return (
+        one - other * int(one / other) if isinstance(node, exp.Mod) else _OPERATIONS[type(node)](one, other)
+    )
 
 
 def _convert(value: object, kind: str) -> object:
@@ -497,13 +482,13 @@ def _convert(value: object, kind: str) -> object:
 
 def _moment(value: object) -> datetime:
     if not isinstance(value, date):
-        raise _NoCalendar
+        raise NotConstant
     return to_moment(value)
 
 
 def _number(value: object) -> Fraction:
     if not isinstance(value, Fraction):
-        raise _NoCalendar
+        raise NotConstant
     return value
 
 
@@ -512,7 +497,7 @@ def _text(value: object) -> str:
         return str(value.numerator)
     if isinstance(value, (str, date)):
         return str(value)
-    raise _NoCalendar
+    raise NotConstant
 
 
 def _label_values(values: list[object]) -> tuple[tuple[Label, ...] | None, pa.DataType | None]:

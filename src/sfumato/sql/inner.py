@@ -404,12 +404,13 @@ def _tell_kinds(tree: exp.Expr, written: exp.Expr) -> None:
 
 def is_reference(one: Field, other: Field) -> bool:
     """Whether equal columns belong to one individual: a reference and its key, or equal references."""
-    if one.refers_to is not None and one.refers_to == other.refers_to:
-        return True
-    return any(
-        child.refers_to is not None and child.refers_to == parent.origin
-        for child, parent in ((one, other), (other, one))
-    )
+    alike = one.refers_to is not None and one.refers_to == other.refers_to
+    return alike or leads_to(one, other) or leads_to(other, one)
+
+
+def leads_to(child: Field, parent: Field) -> bool:
+    """Whether one column holds the keys that another is."""
+    return child.refers_to is not None and child.refers_to == parent.origin
 
 
 def match_columns(one: exp.Expr, other: exp.Expr, relation: Relation, *, where: str) -> Pair:
@@ -563,7 +564,9 @@ def _read_pair(
     part: exp.Expr, inner: Relation, outer: Relation
 ) -> tuple[tuple[exp.Column, exp.Column], Sign | None]:
     """A column of the inner rows and one of the outer rows that must be equal, or differ by a sign."""
-    if type(part) in MIRRORED and not _is_side(part.expression, inner, outer):
+    side = part.args.get("expression")
+    side = side.unnest() if isinstance(side, exp.Expr) else side
+    if type(part) in MIRRORED and not (isinstance(side, exp.Column) and _is_known(side, inner, outer)):
         part = MIRRORED[type(part)](this=part.expression, expression=part.this)
     sides = [part.expression.unnest(), part.this.unnest()] if type(part) in MIRRORED else []
     if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
@@ -577,11 +580,6 @@ def _read_pair(
     assert isinstance(one, exp.Column)
     assert isinstance(other, exp.Column)
     return (one, other), _SIGNS.get(type(part))
-
-
-def _is_side(node: exp.Expr, inner: Relation, outer: Relation) -> bool:
-    node = node.unnest()
-    return isinstance(node, exp.Column) and _is_known(node, inner, outer)
 
 
 def _mark(relation: Relation, side: _Side, alias: str) -> Relation:

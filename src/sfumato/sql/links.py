@@ -119,20 +119,14 @@ def link_sources(noise: AnyNoise, link: Link, earlier: QueryPlan) -> list[tuple[
     return [(source, wanted.grid / known.grid), (earlier.noises[link.counted], moved)]
 
 
-def _list_axes(plan: QueryPlan, question: Question) -> list[Axis]:
-    if len(question.axes) < len(plan.keys):
-        question.axes[:] = [read_axis(key, plan.relation, question.aliases) for key in plan.keys]
-    return list(question.axes)
-
-
 class _Grid:
     """All cells of an earlier plan, with what becomes of them in a new one."""
 
     def __init__(self, plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question) -> None:
         self._plan, self._question, self._earlier, self._asked = plan, question, earlier, asked
-        self._axes = _list_axes(earlier, asked)
-        if not self._axes:
-            self._axes = [Axis(text="", labels=("",), cells=({},), owners=(0,))]
+        if len(asked.axes) < len(earlier.keys):
+            asked.axes[:] = [read_axis(key, earlier.relation, asked.aliases) for key in earlier.keys]
+        self._axes = [*asked.axes] or [Axis(text="", labels=("",), cells=({},), owners=(0,))]
         self._shape = tuple(len(axis.cells) for axis in self._axes)
         self._kept: set[int] = set()  # axes that are a key of the new plan as they are
         self._computed = False  # whether a key is computed of axes, and may drop records by itself
@@ -253,8 +247,11 @@ class _Grid:
             return self._map_case(node, key)
         if isinstance(node, exp.Column):
             return self._map_values(text, read_axis(key, relation, aliases))
-        spans = read_spans(key, relation, aliases)
-        return None if spans is None else self._map_dates(*spans)
+        column, spans = read_spans(key, relation, aliases) or ("", [])
+        for number, axis in enumerate(self._axes):
+            if column in axis.cells[0] and spans:  # the new periods hold the earlier ones wholly
+                return self._spread(number, _find_periods([cell[column] for cell in axis.cells], spans))
+        return None
 
     def _map_case(self, node: exp.Case, key: Key) -> NDArray[np.int64] | None:
         """The results of CASE WHEN with constants for results."""
@@ -294,13 +291,6 @@ class _Grid:
                     case _:
                         codes.append(_UNDECIDED)
             return self._spread(number, codes)
-        return None
-
-    def _map_dates(self, column: str, spans: list[tuple[int, Span]]) -> NDArray[np.int64] | None:
-        """The periods of a new key that hold those of an earlier one wholly."""
-        for number, axis in enumerate(self._axes):
-            if column in axis.cells[0]:
-                return self._spread(number, _find_periods([cell[column] for cell in axis.cells], spans))
         return None
 
     def _spread(self, axis: int, codes: list[int]) -> NDArray[np.int64]:

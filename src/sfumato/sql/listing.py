@@ -95,7 +95,8 @@ def read_listing(text: str) -> Listing | None:
     for pattern, kind in ((_COLUMNS, "columns"), (_SUMMARY, "summary")):
         named = pattern.fullmatch(plain)
         if named:
-            return Listing(kind=kind, name=_unquote(named[1]), explain=explain)  # type: ignore[arg-type]
+            name = named[1][1:-1].replace('""', '"') if named[1].startswith('"') else named[1]
+            return Listing(kind=kind, name=name, explain=explain)  # type: ignore[arg-type]
     word = plain.split(None, 1)[0].upper()
     raise refuse(
         f"{word} is read as SHOW TABLES, DESCRIBE table, SUMMARIZE table or DESCRIBE statement; for what is "
@@ -132,6 +133,7 @@ def find_table(name: str, project: Project) -> str:
 def list_columns(source: Source) -> pa.Table:
     """The columns of a table: name, type, public values, bounds, and what else is known of them."""
     fields = _fields(source)
+    ends = [_bounds(field) for field in fields]
     described = {} if source.table is None else dict(source.table.columns)
     columns = [described.get(field.name) for field in fields]
     return pa.table(
@@ -141,7 +143,7 @@ def list_columns(source: Source) -> pa.Table:
             "values": text_array(
                 [_values(field, column) for field, column in zip(fields, columns, strict=True)]
             ),
-            "bounds": text_array([_bounds(field) for field in fields]),
+            "bounds": text_array([None if low is None else f"{low} to {high}" for low, high in ends]),
             "about": text_array(
                 [_about(field, column, source.table) for field, column in zip(fields, columns, strict=True)]
             ),
@@ -258,18 +260,16 @@ def _values(field: Field, column: Column | None) -> str | None:
     return shown if len(labels) <= _MOST_VALUES else f"{shown}, ... ({len(labels):,} in all)"
 
 
-def _bounds(field: Field) -> str | None:
-    if field.bounds is None:
-        return None
-    return " to ".join(format_exact(Fraction(each)) for each in field.bounds)
-
-
 def _ends(field: Field) -> tuple[str | None, str | None]:
     if field.moments is not None:
         first, stop = field.moments
         # A range is kept as until before which day it lasts.
         last = None if stop is None else (stop - timedelta(days=1)).date().isoformat()
         return None if first is None else first.date().isoformat(), last
+    return _bounds(field)
+
+
+def _bounds(field: Field) -> tuple[str | None, str | None]:
     if field.bounds is None:
         return None, None
     low, high = (format_exact(Fraction(each)) for each in field.bounds)
@@ -315,10 +315,6 @@ def _asks(field: Field, source: Source) -> str:
     if field.column is None and field.labels is None and field.moments is None and field.bounds is None:
         asks.append("GROUP BY with DELTA")
     return "; ".join(asks)
-
-
-def _unquote(name: str) -> str:
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def change_views(text: str, views: dict[str, str], *, taken: Collection[str]) -> str | None:

@@ -58,9 +58,9 @@ def _move_qualify(statement: Statement) -> Statement:
     return replace(statement, query=query, around=(around,))
 
 
-def aggregates(query: exp.Select) -> bool:
-    """Whether a query gives one row for several records."""
-    if query.args.get("group") is not None or query.args.get("having") is not None:
+def aggregates(query: exp.Select, *, having: bool = True) -> bool:
+    """Whether a query gives one row for several records; without `having`, HAVING does not say so."""
+    if query.args.get("group") is not None or (having and query.args.get("having") is not None):
         return True
     return any(True for item in query.expressions for _ in find_aggregates(item))
 
@@ -153,7 +153,7 @@ def _find_inner(query: exp.Select, units: Mapping[str, str]) -> exp.Select | Non
 
 def _merge(statement: Statement, flat: Statement) -> Statement:
     query, texts = statement.query, statement.texts
-    if query.args.get("having") is not None and not aggregates(_without_having(query)):
+    if query.args.get("having") is not None and not aggregates(query, having=False):
         raise refuse("HAVING without an aggregate; use WHERE")
     stage = 1 + len(flat.around)
     inner = _spell_out(flat.query) if not flat.around else flat.query
@@ -216,17 +216,11 @@ def _stages(
     orders = tuple(
         _order(each, items, known, alias, stage) for each in (order.expressions if order is not None else ())
     )
-    limit, offset = _copy(query.args.get("limit")), _copy(query.args.get("offset"))
+    limit, offset = (exp.maybe_copy(query.args.get(name)) for name in ("limit", "offset"))
     if having is None:
         return Around(), Around(having=condition, order=orders, limit=limit, offset=offset)
     kept = _substitute(having.this, known, alias, stage)
     return Around(having=condition), Around(having=kept, order=orders, limit=limit, offset=offset)
-
-
-def _without_having(query: exp.Select) -> exp.Select:
-    query = query.copy()
-    query.set("having", None)
-    return query
 
 
 def _add_up(query: exp.Select) -> exp.Select:
@@ -289,11 +283,7 @@ def _expand(node: exp.Expr, own: dict[str, exp.Expr]) -> exp.Expr:
 
 
 def _order(
-    each: exp.Expr,
-    items: list[exp.Expr],
-    names: dict[str, exp.Expr],
-    alias: str,
-    stage: int,
+    each: exp.Expr, items: list[exp.Expr], names: dict[str, exp.Expr], alias: str, stage: int
 ) -> exp.Expr:
     each = each.copy()
     place = each.this
@@ -332,7 +322,3 @@ def _covers_keys(items: list[exp.Expr], inner: exp.Select) -> bool:
 def _name(item: exp.Expr) -> str:
     name = item.alias_or_name
     return name if name and name != "*" else item.sql(dialect="duckdb")
-
-
-def _copy(node: exp.Expr | None) -> exp.Expr | None:
-    return None if node is None else node.copy()

@@ -37,7 +37,7 @@ from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table, code
 from sfumato.sql.check import finite_labels, list_conditions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from sfumato.core.algebra.expressions import Kind
 
@@ -411,11 +411,9 @@ def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> 
     }
     if node.name.casefold() in values:
         return f"; it is a value, and text stands in single quotes: '{values[node.name.casefold()]}'"
-    if node.this.meta.get("quoted") and not _is_near(node.name, described):
-        listed = suggest_name(node.name, sorted({each.name for each in described}), word="described")
-        return f"; double quotes are around names, text stands in single quotes{listed}"
-    return suggest_name(node.name, sorted({each.name for each in described}), word="described")
-
-
-def _is_near(name: str, fields: Iterable[Field]) -> bool:
-    return bool(difflib.get_close_matches(name.casefold(), [each.name.casefold() for each in fields], n=1))
+    names = sorted({each.name for each in described})
+    listed = suggest_name(node.name, names, word="described")
+    if node.this.meta.get("quoted"):
+        near = difflib.get_close_matches(node.name.casefold(), [name.casefold() for name in names], n=1)
+        return listed if near else f"; double quotes are around names, text stands in single quotes{listed}"
+    return listed

@@ -346,9 +346,7 @@ def _list_sources(
     return sums, sources
 
 
-def _weigh(
-    sources: list[tuple[Noise, NDArray[np.int64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _weigh(sources: list[tuple[Noise, NDArray[np.int64]]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weight of each source in the mean of every group, by its precision, and its variance."""
     variances = np.stack([counts * each.deviation**2 for each, counts in sources])
     # A group without cells is known to be empty; it has no noise, and all weight.
@@ -498,9 +496,7 @@ def can_average(plan: QueryPlan) -> bool:
     return plan.selection is None and all(noise.is_normal for noise in plan.noises)
 
 
-def average_answers(
-    parts: Sequence[tuple[QueryPlan, NoisyAggregates]],
-) -> tuple[QueryPlan, NoisyAggregates]:
+def average_answers(parts: Sequence[tuple[QueryPlan, NoisyAggregates]]) -> tuple[QueryPlan, NoisyAggregates]:
     """Average several Gaussian answers by their precision; return a plan with the noise, and the mean."""
     noises, values = [], []
     for place, noise in enumerate(parts[-1][0].added):

@@ -28,14 +28,7 @@ from sqlglot import exp
 from sfumato.core.algebra.expressions import CAST_KINDS, Kind
 from sfumato.core.dates import is_dated, read_moment
 from sfumato.core.errors import refuse
-from sfumato.sql.constants import (
-    NotConstant,
-    Value,
-    fold,
-    from_python,
-    read_number,
-    write,
-)
+from sfumato.sql.constants import EPOCH, NotConstant, Value, fold, from_python, read_number, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.tables import quote_key
 
@@ -69,7 +62,6 @@ _FORMS: dict[Kind, str] = {
     "boolean": "true or false",
     "date": "a date such as '2025-01-31'",
 }
-_EPOCH = datetime(1970, 1, 1)
 _DAY = "(?:0?[1-9]|[12][0-9]|3[01])"
 _LATE_YEAR = re.compile(rf"\s*{_DAY}([./-])(?:{_DAY}|[A-Za-z]{{3}})\1(?:\d{{4}}|\d{{2}})(?!\d)")
 TYPES: dict[str, pa.DataType] = {
@@ -158,7 +150,9 @@ def kind_of(node: exp.Expr, relation: Relation) -> Kind:
         return next((kind for kind in kinds if kind != "unknown"), "unknown")
     if isinstance(node, _NUMBERS):
         kinds = [kind_of(each, relation) for each in node.iter_expressions()]
-        return "date" if "date" in kinds and node.find(exp.Interval) else _joined(kinds)
+        if "date" in kinds and node.find(exp.Interval):
+            return "date"
+        return "number" if all(kind in ("integer", "number", "text") for kind in kinds) else "unknown"
     return "number" if isinstance(node, _MEASURED) else "unknown"
 
 
@@ -198,7 +192,13 @@ def parameter_type(stand: exp.Expr) -> pa.DataType:
 
 def stands_for(types: Sequence[pa.DataType | None]) -> list[exp.Expr | None]:
     """For every parameter whose type was declared, a value of that type."""
-    return [None if kind is None else _value_of(kind) for kind in types]
+
+    def stand(kind: pa.DataType) -> exp.Expr | None:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return from_python(1)
+        return exp.true() if pa.types.is_boolean(kind) else None
+
+    return [None if kind is None else stand(kind) for kind in types]
 
 
 def kinds_of_parameters(
@@ -210,16 +210,6 @@ def kinds_of_parameters(
         kind if kind is not None else found[place] if place < len(found) else TYPES["text"]
         for place, kind in enumerate(known)
     )
-
-
-def _value_of(kind: pa.DataType) -> exp.Expr | None:
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return from_python(1)
-    return exp.true() if pa.types.is_boolean(kind) else None
-
-
-def _joined(kinds: list[Kind]) -> Kind:
-    return "number" if all(kind in ("integer", "number", "text") for kind in kinds) else "unknown"
 
 
 def _is_constant(node: exp.Expr) -> bool:
@@ -299,7 +289,7 @@ def _convert(node: exp.Expr, kind: Kind, beside: exp.Expr, relation: Relation) -
         _fill_in(node, "day" if kind == "date" and is_day(beside, relation) else kind)
         return
     try:
-        value = fold(node, _EPOCH)
+        value = fold(node, EPOCH)
     except NotConstant:
         return
     found: Value = value

@@ -28,7 +28,7 @@ from sfumato.core.facts.column import suggest_name
 from sfumato.core.facts.table import code_name
 from sfumato.sql.check import find_aggregates, list_conditions, refuse_clauses
 from sfumato.sql.dates import derive_field, narrow_moments
-from sfumato.sql.inner import gathers, group_individuals
+from sfumato.sql.inner import COMMON_TYPES, gathers, group_individuals, keep_where, leads_to, match_columns
 from sfumato.sql.relation import (
     Catalog,
     Field,
@@ -59,8 +59,6 @@ def resolve_sources(
             raise refuse(f"{name.upper()} is not answered{instead}")
     relation, where = _join_all(query, catalog, ctes)
     if where is not None:
-        from sfumato.sql.inner import keep_where
-
         relation, condition = keep_where(
             where,
             relation,
@@ -359,8 +357,6 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
             "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
             f"key{_hint_match(left, right)}: otherwise a row would belong to two individuals"
         )
-    from sfumato.sql.inner import match_columns
-
     matches = tuple(match_columns(one, other, joined, where="ON") for one, other in pairs)
     assert isinstance(right.rows, Scan | Named)
     rows = Join(left.beside, right.rows, matches, outer=side == "LEFT")
@@ -400,9 +396,8 @@ def _matches_individuals(pair: tuple[exp.Expr, exp.Expr], left: Relation, right:
         mine, theirs = left.field(one), right.field(other)
         if mine.is_unit and theirs.is_unit:
             return True
-        for child, parent in ((mine, theirs), (theirs, mine)):
-            if child.refers_to is not None and child.refers_to == parent.origin:
-                return True
+        if leads_to(mine, theirs) or leads_to(theirs, mine):
+            return True
     return False
 
 
@@ -414,7 +409,7 @@ def _hint_match(left: Relation, right: Relation) -> str:
     ]
     for children, parents in (sides, sides[::-1]):
         for (alias, child), (other, parent) in product(children, parents):
-            if child.refers_to is not None and child.refers_to == parent.origin:
+            if leads_to(child, parent):
                 return f" (ON {alias}.{child.name} = {other}.{parent.name})"
     return ""
 
@@ -484,8 +479,6 @@ def _facts(field: Field) -> tuple[object, ...]:
 
 def _select(part: Relation, own: list[Field], fields: list[Field]) -> Project:
     """The rows of one part, with its columns as they are called and converted in the whole."""
-    from sfumato.sql.inner import COMMON_TYPES
-
     items: list[Item] = []
     for mine, field in zip(own, fields, strict=True):
         value: exp.Expr = exp.column(mine.name, table=_PART, quoted=True)

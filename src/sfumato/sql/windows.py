@@ -58,9 +58,7 @@ def check_window(node: exp.Window) -> None:
 
 
 def find_frames(
-    node: exp.Window,
-    rows: NDArray[np.intp],
-    sort_key: Callable[[exp.Expr], NDArray[Any]],
+    node: exp.Window, rows: NDArray[np.intp], sort_key: Callable[[exp.Expr], NDArray[Any]]
 ) -> Frames:
     """The frames of a window over `rows`; `sort_key` gives numbers in the order of an expression."""
     parts = np.zeros(rows.size, np.intp)
@@ -82,7 +80,8 @@ def find_frames(
     same_begin, same_end = _ends(peers, rows.size)
     spec = node.args.get("spec")
     if spec is None or _is_default(spec):
-        first, last = begin, same_end if keys and not _is_whole(spec) else end
+        whole = spec is not None and str(spec.args.get("end")).upper() == "UNBOUNDED"
+        first, last = begin, same_end if keys and not whole else end
     else:
         first = np.maximum(begin, _bound(spec, "start", places, begin, end))
         last = np.minimum(end, _bound(spec, "end", places, begin, end))
@@ -220,10 +219,6 @@ def _is_default(spec: exp.Expr) -> bool:
         return False
     start, end = str(spec.args.get("start")).upper(), str(spec.args.get("end") or "CURRENT ROW").upper()
     return start == "UNBOUNDED" and end in ("CURRENT ROW", "UNBOUNDED")
-
-
-def _is_whole(spec: exp.Expr | None) -> bool:
-    return spec is not None and str(spec.args.get("end")).upper() == "UNBOUNDED"
 
 
 def _bound(
