@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
@@ -27,42 +29,6 @@ if TYPE_CHECKING:
 
     _Nodes = tuple[type[exp.Expr], ...]
 
-AGGREGATES = (
-    "COUNT", "SUM", "AVG", "MIN", "MAX", "MEDIAN", "QUANTILE", "STDDEV", "VARIANCE", "MODE", "TOP",
-    "COUNT_IF", "CORR", "COVAR_POP", "COVAR_SAMP", "REGR_SLOPE", "REGR_INTERCEPT", "REGR_R2", "REGR_COUNT",
-    "PERCENTILE_CONT",
-)  # fmt: skip
-"""The aggregates that have a private form."""
-_FUNCTIONS = (
-    *AGGREGATES, "ABS", "ROUND", "FLOOR", "CEIL", "SQRT", "LN", "LOG", "EXP", "POWER", "SIGN", "TRUNC",
-    "GREATEST", "LEAST", "LOWER", "UPPER", "TRIM", "LENGTH", "SUBSTRING", "LEFT", "RIGHT", "CONCAT",
-    "POSITION", "REGEXP_MATCHES", "COALESCE", "NULLIF", "CAST", "EXTRACT", "DATE_TRUNC", "DATE_PART",
-    "TO_CHAR", "STRFTIME", "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
-    "DAYOFWEEK", "TO_TIMESTAMP",
-)  # fmt: skip
-_MEANT = {
-    "AVERAGE": "AVG", "MEAN": "AVG", "STD": "STDDEV", "STDEV": "STDDEV", "SD": "STDDEV", "VAR": "VARIANCE",
-    "PERCENTILE": "QUANTILE", "TOTAL": "SUM", "NUMBER": "COUNT", "MINIMUM": "MIN", "MAXIMUM": "MAX",
-    "LEN": "LENGTH", "SUBSTR": "SUBSTRING", "IFNULL": "COALESCE", "NVL": "COALESCE", "ISNULL": "COALESCE",
-    "CEILING": "CEIL", "POW": "POWER", "MOST_FREQUENT": "MODE", "TOP_K": "TOP", "DATETRUNC": "DATE_TRUNC",
-    "DATEPART": "DATE_PART", "FORMAT_DATE": "TO_CHAR", "DATE_FORMAT": "TO_CHAR", "TO_NUMBER": "CAST",
-}  # fmt: skip
-_INSTEAD = {
-    **dict.fromkeys(
-        ("STRING_AGG", "LISTAGG", "GROUP_CONCAT", "ARRAY_AGG"),
-        "it would tell values of records; list public values with SELECT DISTINCT",
-    ),
-    "FIRST": "it would tell the value of a record; use MODE, MIN or MEDIAN",
-    "LAST": "it would tell the value of a record; use MODE, MAX or MEDIAN",
-    "ANY_VALUE": "it would tell the value of a record; use MODE, MIN or MEDIAN",
-    "ARG_MAX": "it would tell the value of a record; use TOP, MODE or MAX",
-    "ARG_MIN": "it would tell the value of a record; use TOP, MODE or MIN",
-    **dict.fromkeys(("SKEWNESS", "KURTOSIS"), "use AVG, STDDEV and QUANTILE"),
-    "PRODUCT": "use EXP(AVG(LN(column))) with bounds, or SUM",
-    **dict.fromkeys(("BOOL_AND", "LOGICAL_AND", "EVERY"), "use COUNT(*) FILTER (WHERE NOT condition)"),
-    **dict.fromkeys(("BOOL_OR", "LOGICAL_OR"), "use COUNT(*) FILTER (WHERE condition)"),
-    **dict.fromkeys(("APPROX_DISTINCT", "APPROX_COUNT_DISTINCT"), "use COUNT(DISTINCT column)"),
-}
 _SETS = ("UNION", "INTERSECT", "EXCEPT")
 _BEGINNINGS = ("DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "SHOW TABLES", "WITH")
 _BEGIN = "DP-SELECT, SELECT, WITH, EXPLAIN, SHOW TABLES, DESCRIBE or SUMMARIZE"
@@ -456,18 +422,26 @@ def _hint_beginning(word: str) -> str:
 
 def hint_function(name: str) -> str:
     """What to use in place of a function that is not allowed."""
-    upper = name.upper()
-    if upper in _INSTEAD:
-        return f"; {_INSTEAD[upper]}"
-    if upper in _MEANT:
-        return f"; use {_MEANT[upper]}"
-    near = difflib.get_close_matches(upper, (*_FUNCTIONS, *_MEANT), n=1, cutoff=0.7)
+    upper, hints = name.upper(), _read_hints()
+    instead, meant = hints["instead"], hints["meant"]
+    if upper in instead:
+        return f"; {instead[upper]}"
+    if upper in meant:
+        return f"; use {meant[upper]}"
+    known = (*hints["aggregates"], *hints["functions"], *meant)
+    near = difflib.get_close_matches(upper, known, n=1, cutoff=0.7)
     if not near or near[0] == upper:
         return " (docs/sql.md lists what is)"
-    return f"; did you mean {_MEANT.get(near[0], near[0])}?"
+    return f"; did you mean {meant.get(near[0], near[0])}?"
 
 
 def hint_aggregate(name: str) -> str:
     """What to use in place of an aggregate that has no private form."""
-    upper = name.upper()
-    return f"; {_INSTEAD[upper]}" if upper in _INSTEAD else f"; those that have: {', '.join(AGGREGATES)}"
+    hints = _read_hints()
+    instead = hints["instead"].get(name.upper())
+    return f"; {instead}" if instead else f"; those that have: {', '.join(hints['aggregates'])}"
+
+
+@cache
+def _read_hints() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("hints.toml").read_text(encoding="utf-8"))
