@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -41,29 +42,9 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _STEPS, _LEAST = 12, 200
 _PARTS = 10
 _MOST_RANGE = 120
-_SLASHES = "^[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}"
-# What a text may be, the first that holds; the order is that of the branches of CASE.
-_BRANCHES = {
-    MISSING: "{c} IS NULL OR TRIM({c}) IN ('', 'NA', 'N/A', 'NULL', 'null', 'NaN', 'nan')",
-    "code": "{c} ~ '^-?0[0-9]+$'",
-    "integer": "{c} ~ '^-?[0-9]+$'",
-    "number": "TRY_CAST({c} AS DOUBLE) IS NOT NULL",
-    "comma": "{c} ~ '^-?[0-9]+,[0-9]+$'",
-    "date": "{c} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}'",
-    "%d.%m.%Y": "{c} ~ '^[0-9]{1,2}[.][0-9]{1,2}[.][0-9]{4}$'",
-    "%Y/%m/%d": "{c} ~ '^[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}$'",
-    "%d/%m/%Y": f"{{c}} ~ '{_SLASHES}$' AND TRY_CAST(SUBSTRING({{c}}, 1, 2) AS INT) > 12",
-    "%m/%d/%Y": f"{{c}} ~ '{_SLASHES}$'",
-    "%m/%d/%Y %I:%M:%S %p": f"{{c}} ~ '{_SLASHES} [0-9]{{1,2}}:'",
-}
-_YEARS = {
-    "date": "SUBSTRING({c}, 1, 4)",
-    "%d.%m.%Y": "RIGHT({c}, 4)",
-    "%Y/%m/%d": "SUBSTRING({c}, 1, 4)",
-    "%d/%m/%Y": "RIGHT({c}, 4)",
-    "%m/%d/%Y": "RIGHT({c}, 4)",
-    "%m/%d/%Y %I:%M:%S %p": "SUBSTRING({c}, POSITION(' ' IN {c}) - 4, 4)",
-}
+_FORMS = tomllib.loads(Path(__file__).with_name("draft.toml").read_text(encoding="utf-8"))
+_BRANCHES: dict[str, str] = {MISSING: _FORMS["missing"], **_FORMS["kinds"]}
+_YEARS: dict[str, str] = _FORMS["years"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

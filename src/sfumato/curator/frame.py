@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _FILE = "frame.parquet"
 # What numbers are written as where a column of them has become text, or floats.
 _NUMBER = "^(-?)0*([0-9]+)([.]0*)?$"
+_NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _SAMPLED = 20_000  # individuals whose values are compared where their names are mere numbers
 _ALIKE = 0.6  # of the values that two tables have of the same numbers, if these are the same people
 _DENSE = 1.5  # whole numbers up to so many times their count name nobody: they are counted through
@@ -227,11 +228,7 @@ def _describe_column(name: str, given: object) -> dict[str, Any]:
             f"column {name!r}: give a list of values, a pair of bounds, a range, or a mapping such as "
             '{"bins": [0, 10, 50]}'
         )
-    return {"values": [_plain(each) for each in _iterate(given)]}
-
-
-def _iterate(given: Any) -> Iterator[object]:  # noqa: ANN401 - whatever has elements
-    yield from given
+    return {"values": [_plain(each) for each in given]}
 
 
 def _plain(value: Any) -> object:  # noqa: ANN401 - a scalar of Python or numpy
@@ -261,7 +258,8 @@ def _keep_records(frame: TableLike, *, unit: object) -> tuple[Path, pa.Table]:
 def _hash_records(records: pa.Table, unit: object) -> _Known:
     """What a table is known by again, whatever the types of its columns and the order of its records."""
     values = {
-        each.name: f"CAST({quote_name(each.name)} AS {'DOUBLE' if _is_number(each.type) else 'VARCHAR'})"
+        each.name: f"CAST({quote_name(each.name)} AS "
+        f"{'DOUBLE' if any(test(each.type) for test in _NUMERIC) else 'VARCHAR'})"
         for each in sorted(records.schema, key=lambda field: field.name)
         # Two types that DuckDB does not know, and that name nobody.
         if not (pa.types.is_float16(each.type) or pa.types.is_decimal256(each.type))
@@ -307,10 +305,6 @@ def _hash_records(records: pa.Table, unit: object) -> _Known:
             f"SELECT hash({row}) AS h, count(*) AS n FROM records {where} GROUP BY h ORDER BY h"
         )
     return _Known(named=named, people=people, cells=cells, columns=columns, rows=rows, times=times)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 @cache

@@ -74,52 +74,47 @@ def groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
     listed = query.expressions if group.args.get("all") else group.expressions
     keys = [spell_position(each.unalias(), query, where="GROUP BY") for each in listed]
     keys = [own.get(_bare(each), each) for each in keys]
-    known = _find_units(query, units)
-    return any(
-        isinstance(key, exp.Column)
-        and any(
-            key.name.lower() in names for alias, names in known.items() if key.table.lower() in ("", alias)
-        )
-        for key in keys
-    )
+    known = _find_units(query, {name: {column} for name, column in units.items()})
+    return any(isinstance(key, exp.Column) and _is_among(key, known) for key in keys)
 
 
-def _find_units(query: exp.Select, units: Mapping[str, str]) -> dict[str, set[str]]:
-    """The columns of FROM and JOIN that are units, by the name that each table goes by."""
-    clause = query.args.get("with_")
-    named = {name: {column} for name, column in units.items()}
+def _is_among(column: exp.Column, known: Mapping[str, set[str]]) -> bool:
+    sides = [names for alias, names in known.items() if column.table.lower() in ("", alias)]
+    return any(column.name.lower() in names for names in sides)
+
+
+def _find_units(query: exp.Select, known: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The columns of FROM and JOIN that are units, by the name that each table goes by.
+
+    `known` are those of tables, and of queries of WITH around it.
+    """
+    clause, named = query.args.get("with_"), dict(known)
     for cte in clause.expressions if clause is not None else ():
-        named[cte.alias.lower()] = _list_units(cte.this, units, named)
+        named[cte.alias.lower()] = _list_units(cte.this, named)
     items = [each.this for each in (query.args.get("from_"), *(query.args.get("joins") or [])) if each]
     found: dict[str, set[str]] = {}
     for item in items:
         if isinstance(item, exp.Subquery):
-            found[item.alias.lower()] = _list_units(item.this, units, named)
+            found[item.alias.lower()] = _list_units(item.this, named)
         elif isinstance(item, exp.Table):
             found[item.alias_or_name.lower()] = named.get(item.name.lower(), set())
     return found
 
 
-def _list_units(query: exp.Expr, units: Mapping[str, str], named: Mapping[str, set[str]]) -> set[str]:
-    """The names under which an inner query offers the unit; `named` are those of queries of WITH."""
+def _list_units(query: exp.Expr, named: Mapping[str, set[str]]) -> set[str]:
+    """The names under which an inner query offers the unit; `named` are those of tables and queries."""
     while isinstance(query, (exp.Subquery, exp.Union)):
         query = query.this  # the first query of a union names its columns
     if not isinstance(query, exp.Select):
         return set()
-    known = _find_units(query, units)
-    from_ = query.args.get("from_")
-    for item in [each.this for each in (from_, *(query.args.get("joins") or [])) if each is not None]:
-        if isinstance(item, exp.Table):
-            known[item.alias_or_name.lower()] = named.get(item.name.lower(), set())
+    known = _find_units(query, named)
     offered: set[str] = set()
     for item in query.expressions:
         column = item.unalias()
         if item.find(exp.Star) is not None:
             offered |= {name for names in known.values() for name in names}
-        elif isinstance(column, exp.Column):
-            sides = [names for alias, names in known.items() if column.table.lower() in ("", alias)]
-            if any(column.name.lower() in names for names in sides):
-                offered.add(item.alias_or_name.lower())
+        elif isinstance(column, exp.Column) and _is_among(column, known):
+            offered.add(item.alias_or_name.lower())
     return offered
 
 

@@ -88,13 +88,8 @@ def find_frames(
     return Frames(order, first, last, np.cumsum(starts) - 1, same_begin)
 
 
-def rank_rows(function: exp.Expr, frames: Frames) -> NDArray[np.float64]:
+def rank_rows(function: exp.Expr, frames: Frames) -> NDArray[Any]:
     """The places of rows, in the order of the frames."""
-    places = _rank_rows(function, frames)
-    return places.astype(float)
-
-
-def _rank_rows(function: exp.Expr, frames: Frames) -> NDArray[Any]:
     found: NDArray[Any]
     size = frames.order.size
     places = np.arange(size)
