@@ -56,6 +56,18 @@ _PART_UNITS = {
     **dict.fromkeys(("day", "dow", "dayofweek", "isodow", "doy", "dayofyear"), "day"),
 }
 
+PARTS = (
+    *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute),
+    *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second),
+)
+WHOLE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+
+_STEPS: dict[type[exp.Expr], Callable[[Fraction], int]] = {
+    exp.Floor: math.floor,
+    exp.Ceil: math.ceil,
+    exp.Trunc: int,
+    exp.Round: round,
+}
 _LONGEST_NUMBER = 1000
 _LARGEST_DIGITS = 10**18
 _LARGEST_FLOAT = Fraction(10) ** 308
@@ -246,20 +258,32 @@ def _cast(text: str, kind: str) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(kind, dialect="duckdb"))
 
 
-def _fold(node: exp.Expr, now: datetime) -> Value:
+def evaluate(node: exp.Expr, value: Value) -> Value:
+    """The value of an expression whose one column has a `value`; raises NotConstant as `fold` does."""
+    return _fold(node, EPOCH, value)
+
+
+def _fold(node: exp.Expr, now: datetime, column: Value = None) -> Value:
+    def inner(part: exp.Expr) -> Value:
+        return _fold(part, now, column)
+
     match node:
+        case exp.Column() if column is not None:
+            return column
         case exp.Literal():
-            return str(node.this) if node.is_string else _number(node)
+            number = str(node.this) if node.is_string else read_number(str(node.this))
+            if number is not None:
+                return number
         case exp.Boolean():
             return bool(node.this)
         case exp.Null():
             return None
         case exp.Paren():
-            return _fold(node.this, now)
+            return inner(node.this)
         case exp.Neg():
-            inner = _fold(node.this, now)
-            if isinstance(inner, (Fraction, Span)):
-                return -inner
+            found = inner(node.this)
+            if isinstance(found, (Fraction, Span)):
+                return -found
         case exp.CurrentDate():
             return now.date()
         case exp.CurrentTimestamp() | exp.Localtimestamp() | exp.CurrentDatetime():
@@ -267,40 +291,77 @@ def _fold(node: exp.Expr, now: datetime) -> Value:
         case exp.Interval():
             return _read_span(node)
         case exp.Cast():
-            return _convert(_fold(node.this, now), node.to.this.name)
+            return _convert(inner(node.this), node.to.this.name, of_column=column is not None)
         case exp.DPipe():
-            return _spell(_fold(node.this, now)) + _spell(_fold(node.expression, now))
+            return _spell(inner(node.this)) + _spell(inner(node.expression))
         case exp.Add() | exp.Sub():
-            return _add(_fold(node.this, now), _fold(node.expression, now), minus=isinstance(node, exp.Sub))
+            return _add(inner(node.this), inner(node.expression), minus=isinstance(node, exp.Sub))
         case exp.Mul():
-            return _multiply(_fold(node.this, now), _fold(node.expression, now))
+            return _multiply(inner(node.this), inner(node.expression))
         case exp.DateAdd() | exp.DateSub():
-            span = _fold(node.expression, now)
+            span = inner(node.expression)
             if isinstance(span, Fraction) and node.args.get("unit") is not None:
                 span = _span_of(span, node.args["unit"].name)
-            return _add(_fold(node.this, now), span, minus=isinstance(node, exp.DateSub))
+            return _add(inner(node.this), span, minus=isinstance(node, exp.DateSub))
         case exp.TimestampTrunc() | exp.DateTrunc():
-            moment = _fold(node.this, now)
-            if isinstance(moment, date):
-                return truncate(to_moment(moment), node.text("unit").lower())
+            return truncate(_moment(inner(node.this)), node.text("unit").lower())
         case exp.AtTimeZone():
             if node.args["zone"].name.upper() in ("UTC", "ETC/UTC", "GMT", "Z"):
-                return _fold(node.this, now)
+                return inner(node.this)
         case exp.DateFromParts():
-            parts = [_fold(node.args[name], now) for name in ("year", "month", "day")]
+            parts = [inner(node.args[name]) for name in ("year", "month", "day")]
             return date(*(int(part) for part in parts if isinstance(part, Fraction)))
         case exp.UnixToTime() | exp.StrToTime() | exp.StrToDate():
-            return _read_text(node, now)
+            return _read_text(node, inner)
         case exp.Anonymous():
             return _call(node, now)
+        case _ if column is not None:
+            return _compute(node, inner)
     raise NotConstant
 
 
-def _number(node: exp.Literal) -> Fraction:
-    number = read_number(str(node.this))
-    if number is None:
+def _compute(node: exp.Expr, inner: Callable[[exp.Expr], Value]) -> Value:
+    """What is computed of the values of a column alone: such constants stay as they are written."""
+    match node:
+        case exp.TimeToStr():
+            return write_moment(_moment(inner(node.this)), node.args["format"].name)
+        case exp.Upper() | exp.Lower():
+            text = _spell(inner(node.this))
+            return text.upper() if isinstance(node, exp.Upper) else text.lower()
+        case exp.Trim() if node.args.get("expression") is None and node.args.get("position") is None:
+            return _spell(inner(node.this)).strip(" ")
+        case exp.Left() | exp.Right():
+            text, count = _spell(inner(node.this)), int(_number(inner(node.expression)))
+            return text[:count] if isinstance(node, exp.Left) else text[len(text) - count :]
+        case exp.Coalesce():
+            return inner(node.this)
+        case exp.Concat():
+            return "".join(_spell(inner(each)) for each in node.iter_expressions())
+        case exp.Extract():
+            return Fraction(date_part(_moment(inner(node.expression)), node.name.lower()))
+        case exp.Floor() | exp.Ceil() | exp.Round() | exp.Trunc() if node.args.get("decimals") is None:
+            return Fraction(_STEPS[type(node)](_number(inner(node.this))))
+        case exp.Div():
+            return _number(inner(node.this)) / _number(inner(node.expression))
+        case exp.IntDiv() | exp.Mod():
+            one, other = _number(inner(node.this)), _number(inner(node.expression))
+            whole = int(one / other)
+            return Fraction(whole) if isinstance(node, exp.IntDiv) else one - other * whole
+    if isinstance(node, PARTS):
+        return Fraction(date_part(_moment(inner(node.this)), node.key))
+    raise NotConstant
+
+
+def _moment(value: Value) -> datetime:
+    if not isinstance(value, date):
         raise NotConstant
-    return number
+    return to_moment(value)
+
+
+def _number(value: Value) -> Fraction:
+    if not isinstance(value, Fraction):
+        raise NotConstant
+    return value
 
 
 def _call(node: exp.Anonymous, now: datetime) -> Value:
@@ -317,13 +378,13 @@ def _call(node: exp.Anonymous, now: datetime) -> Value:
     raise NotConstant
 
 
-def _read_text(node: exp.Expr, now: datetime) -> Value:
+def _read_text(node: exp.Expr, inner: Callable[[exp.Expr], Value]) -> Value:
     """TO_TIMESTAMP of seconds or of a text with a format, and STRPTIME."""
     if isinstance(node, exp.UnixToTime):
         scale = node.args.get("scale")
         if scale is not None and scale.is_string:
             return _parse(node.this, scale, read_format)
-        seconds = _fold(node.this, now)
+        seconds = inner(node.this)
         if isinstance(seconds, Fraction) and scale is None:
             return datetime(1970, 1, 1) + timedelta(microseconds=int(seconds * 10**6))
         raise NotConstant
@@ -340,24 +401,23 @@ def _parse(text: exp.Expr, form: exp.Expr, translate: Callable[[str], str]) -> d
 def _spell(value: Value) -> str:
     if isinstance(value, Fraction) and value.denominator == 1:
         return str(value.numerator)
-    if not isinstance(value, str):
+    if not isinstance(value, (str, date)):
         raise NotConstant
-    return value
+    return str(value)
 
 
-def _convert(value: Value, kind: str) -> Value:
+def _convert(value: Value, kind: str, *, of_column: bool) -> Value:
     if kind == "INTERVAL" and isinstance(value, str):
         return _read_span(exp.Interval(this=exp.Literal.string(value)))
-    if kind not in ("DATE", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ"):
+    if kind in ("DATE", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ"):
+        # The database may know more ways of writing, or refuses it.
+        moment = _moment(read_moment(value) if isinstance(value, str) and not of_column else value)
+        return moment.date() if kind == "DATE" else moment
+    if not of_column:
         raise NotConstant
-    if isinstance(value, str):
-        value = read_moment(value)
-        if value is None:
-            raise NotConstant  # the database may know more ways of writing, or refuses it
-    if not isinstance(value, date):
-        raise NotConstant
-    moment = to_moment(value)
-    return moment.date() if kind == "DATE" else moment
+    if kind in ("TEXT", "VARCHAR"):
+        return _spell(value)
+    return Fraction(round(_number(value))) if kind in WHOLE_TYPES else _number(value)
 
 
 def _add(left: Value, right: Value, *, minus: bool) -> Value:

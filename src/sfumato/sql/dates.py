@@ -10,8 +10,6 @@ between.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from fractions import Fraction
@@ -28,13 +26,16 @@ from sfumato.sql.check import list_conditions
 from sfumato.sql.constants import (
     EPOCH,
     MONTHS,
+    PARTS,
     SECONDS,
+    WHOLE_TYPES,
     NotConstant,
     Span,
+    Value,
     common_unit,
     count_periods,
-    date_part,
     divides,
+    evaluate,
     fold,
     format_unit,
     list_periods,
@@ -44,7 +45,6 @@ from sfumato.sql.constants import (
     to_moment,
     truncate,
     write,
-    write_moment,
 )
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import Field, Relation, bounds_of, is_whole, labels_of
@@ -65,23 +65,9 @@ _MOST_PERIODS = 100_000
 _MOST_LISTED = 10_000
 _DAY = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
-_PARTS = (
-    *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute),
-    *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second),
-)
 _LISTED = (Values, IntegerRange, Period)
 _ROUNDING = (exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Cast)
-_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_Functions = dict[type[exp.Expr], Callable[..., Any]]
-_STEPS: _Functions = {exp.Floor: math.floor, exp.Ceil: math.ceil, exp.Trunc: int, exp.Round: round}
-_CHANGES: _Functions = {exp.Upper: str.upper, exp.Lower: str.lower, exp.Trim: str.strip}
-_OPERATIONS: _Functions = {
-    exp.Add: operator.add,
-    exp.Sub: operator.sub,
-    exp.Mul: operator.mul,
-    exp.Div: operator.truediv,
-}
-_ARITHMETIC = (*_OPERATIONS, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
 
 
 _UNKNOWN = (NotConstant, ValueError, OverflowError, ZeroDivisionError)
@@ -138,13 +124,13 @@ def derive_period(tree: exp.Expr, relation: Relation) -> Field | None:
         if unit == _MOMENT or low is None or stop is None or low >= stop:
             return None
         cells = _list(low, stop, unit) if _count(low, stop, unit) <= _MOST_LISTED else iter(())
-        begins = [_apply(tree, cell) for cell in cells]
+        begins = [evaluate(tree, cell) for cell in cells]
     except _UNKNOWN:
         return None
     if not begins or not all(isinstance(begin, date) for begin in begins) or isinstance(unit, int):
         return None
     days = not isinstance(begins[0], datetime)
-    moments = [_moment(begin) for begin in begins]
+    moments = [to_moment(begin) for begin in begins if isinstance(begin, date)]
     first, last = min(moments), max(moments)
     # The period of a moved or nested one may begin anywhere; then only days tell all beginnings apart.
     aligned = all(truncate(moment, unit) == moment for moment in moments)
@@ -177,7 +163,7 @@ def _read_dates(
         )
     by_day = is_day(column, relation)
     cells = (moment.date() if by_day else moment for moment in _list(first, stop, unit))
-    values = [_apply(tree, cell) for cell in cells]
+    values = [evaluate(tree, cell) for cell in cells]
     inside = exp.and_(
         exp.GTE(this=column.copy(), expression=_bound(first)),
         exp.LT(this=column.copy(), expression=_bound(stop)),
@@ -196,7 +182,7 @@ def _read_mapped(
     if field.column.size > _MOST_LISTED:
         return None
     values = [
-        _apply(tree, Fraction(label) if isinstance(label, int) else label) for label in field.column.labels
+        evaluate(tree, Fraction(label) if isinstance(label, int) else label) for label in field.column.labels
     ]
     code = exp.column(f"code of {field.name}", table=alias, quoted=True)
     return _number_values(values, code, column)
@@ -225,7 +211,7 @@ def _read_rounded(
     high = math.floor(bounds[1]) if isinstance(rounded[0], exp.Floor) else math.ceil(bounds[1])
     mark = exp.column("whole", table="rounded")
     shape = tree.copy().transform(lambda node: mark.copy() if node == rounded[0] else node)
-    values = [_apply(shape, Fraction(number)) for number in range(low, high + 1)]
+    values = [evaluate(shape, Fraction(number)) for number in range(low, high + 1)]
     whole = rounded[0].copy()
     inside = exp.Between(this=whole, low=write(Fraction(low)), high=write(Fraction(high)))
     since = exp.Sub(this=exp.paren(whole.copy()), expression=exp.paren(write(Fraction(low))))
@@ -236,12 +222,12 @@ def _read_rounded(
 
 def _rounds(node: exp.Expr) -> bool:
     if isinstance(node, exp.Cast):
-        return node.to.this.name in _WHOLE_TYPES
+        return node.to.this.name in WHOLE_TYPES
     return not (isinstance(node, exp.Round) and node.args.get("decimals") is not None)
 
 
 def _number_values(
-    values: list[object], place: exp.Expr, column: exp.Column
+    values: list[Value], place: exp.Expr, column: exp.Column
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
     """The labels of `values`, each once and in order, and the tree of the code of the one at `place`."""
     codes: dict[object, int] = {}
@@ -351,7 +337,7 @@ def _unit_of(node: exp.Expr, relation: Relation) -> str | int:
             return _within_step(_unit_of(seconds[0], relation), seconds[1], seconds[0])
         case exp.Floor() | exp.Ceil() | exp.Round() | exp.UnixToTime() | exp.Trunc():
             return _unit_of(node.this, relation)
-    if isinstance(node, _PARTS):
+    if isinstance(node, PARTS):
         return _within(_unit_of(node.this, relation), part_unit(node.key), node.this)
     if isinstance(node, _ARITHMETIC):
         parts = [each for each in node.iter_expressions() if each.find(exp.Column)]
@@ -419,105 +405,21 @@ def _epoch_step(node: exp.Expr) -> tuple[exp.Expr, int] | None:
     return top.expression, int(seconds)
 
 
-def _apply(node: exp.Expr, moment: object) -> object:
-    """The value of an expression whose column has the value `moment`."""
-    match node:
-        case exp.Column():
-            return moment
-        case exp.Paren():
-            return _apply(node.this, moment)
-        case exp.Cast():
-            return _convert(_apply(node.this, moment), node.to.this.name)
-        case exp.TimestampTrunc():
-            return truncate(_moment(_apply(node.this, moment)), node.text("unit").lower())
-        case exp.TimeToStr():
-            return write_moment(_moment(_apply(node.this, moment)), node.args["format"].name)
-        case exp.UnixToTime():
-            seconds = _number(_apply(node.this, moment))
-            return EPOCH + timedelta(microseconds=int(seconds * 10**6))
-        case exp.Upper() | exp.Lower() | exp.Trim():
-            return _CHANGES[type(node)](_text(_apply(node.this, moment)))
-        case exp.Left() | exp.Right():
-            text, count = _text(_apply(node.this, moment)), _number(_apply(node.expression, moment))
-            return text[: int(count)] if isinstance(node, exp.Left) else text[len(text) - int(count) :]
-        case exp.Coalesce():
-            return _apply(node.this, moment)
-        case exp.Extract():
-            return Fraction(date_part(_moment(_apply(node.expression, moment)), node.name.lower()))
-        case exp.Floor() | exp.Ceil() | exp.Round() | exp.Trunc():
-            if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
-                raise NotConstant
-            return Fraction(_STEPS[type(node)](_number(_apply(node.this, moment))))
-    if isinstance(node, _PARTS):
-        return Fraction(date_part(_moment(_apply(node.this, moment)), node.key))
-    if isinstance(node, (exp.DPipe, exp.Concat)):
-        return "".join(_text(_apply(each, moment)) for each in node.iter_expressions())
-    if isinstance(node, _ARITHMETIC):
-        return _compute(node, moment)
-    return fold(node, EPOCH)
-
-
-def _compute(node: exp.Expr, moment: object) -> object:
-    left, right = _apply(node.this, moment), _apply(node.expression, moment)
-    if isinstance(left, date) and isinstance(right, Span) and isinstance(node, (exp.Add, exp.Sub)):
-        return (right if isinstance(node, exp.Add) else -right).after(_moment(left))
-    one, other = _number(left), _number(right)
-    if isinstance(node, exp.IntDiv):
-        return Fraction(int(one / other))
-    return (
-        one - other * int(one / other) if isinstance(node, exp.Mod) else _OPERATIONS[type(node)](one, other)
-    )
-
-
-def _convert(value: object, kind: str) -> object:
-    if kind == "DATE":
-        return _moment(value).date()
-    if kind == "TIMESTAMP":
-        return _moment(value)
-    if kind in ("TEXT", "VARCHAR"):
-        return _text(value)
-    number = _number(value)
-    return Fraction(round(number)) if kind in _WHOLE_TYPES else number
-
-
-def _moment(value: object) -> datetime:
-    if not isinstance(value, date):
-        raise NotConstant
-    return to_moment(value)
-
-
-def _number(value: object) -> Fraction:
-    if not isinstance(value, Fraction):
-        raise NotConstant
-    return value
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Fraction) and value.denominator == 1:
-        return str(value.numerator)
-    if isinstance(value, (str, date)):
-        return str(value)
-    raise NotConstant
-
-
-def _label_values(values: list[object]) -> tuple[tuple[Label, ...] | None, pa.DataType | None]:
-    if all(isinstance(value, str) for value in values):
-        return tuple(str(value) for value in values), None
-    if all(isinstance(value, datetime) for value in values):
-        return tuple(to_microseconds(_moment(value)) for value in values), pa.timestamp("us")
-    if all(isinstance(value, date) and not isinstance(value, datetime) for value in values):
-        return tuple(to_days(_moment(value)) for value in values), pa.date32()
-    numbers = [value for value in values if isinstance(value, Fraction)]
-    if len(numbers) < len(values):
+def _label_values(values: list[Any]) -> tuple[tuple[Label, ...] | None, pa.DataType | None]:
+    kinds = {type(value) for value in values}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is str:
+        return tuple(values), None
+    if kind is datetime:
+        return tuple(map(to_microseconds, values)), pa.timestamp("us")
+    if kind is date:
+        return tuple(map(to_days, values)), pa.date32()
+    if kind is not Fraction:
         return None, None
-    if all(value.denominator == 1 for value in numbers):
-        return tuple(map(int, numbers)), None
-    return tuple(spell(value) for value in numbers), pa.float64()
-
-
-def spell(value: Fraction) -> str:
-    """A number as a label that reads back as the double next to it."""
-    return repr(float(value))
+    if all(value.denominator == 1 for value in values):
+        return tuple(map(int, values)), None
+    # Labels that read back as the doubles next to them.
+    return tuple(repr(float(value)) for value in values), pa.float64()
 
 
 def _count(first: datetime, stop: datetime, unit: str | int) -> int:
@@ -576,7 +478,7 @@ def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, 
             return None
         begins = list(_list(first, stop, unit))
         by_day = is_day(column, relation)
-        values = [_apply(tree, begin.date() if by_day else begin) for begin in begins]
+        values = [evaluate(tree, begin.date() if by_day else begin) for begin in begins]
     except _UNKNOWN:
         return None
     codes: dict[object, int] = {}
