@@ -111,7 +111,7 @@ def test_only_audits_give_a_curator_other_noise():
 # What may only fall: whoever lowers a count lowers its ceiling here.
 CEILINGS = {
     "cycles between modules": 0,
-    "modules with a single importer": 60,
+    "modules with a single importer": 58,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
     "lines of source": 98_900,
