@@ -230,10 +230,25 @@ def list_vectors(
 
 
 def sum_levels(true_values: Counts, sizes: Sequence[int], levels: Sequence[tuple[int, ...]]) -> list[Counts]:
-    """Return exact values of all keys together, which have so many labels, added up to each level."""
+    """Return exact values of all keys together, which have so many labels, added up to each level.
+
+    >>> sum_levels(np.array([2**62, 2**62, 1]), [3], [(), (0,)])[0].tolist() == [2**62]
+    True
+    """
     table = true_values.reshape(sizes)
     left = [tuple(key for key in range(len(sizes)) if key not in level) for level in levels]
-    return [np.asarray(table.sum(axis=axes)).reshape(-1) for axes in left]
+    return [_add_saturating(table, axes).reshape(-1) for axes in left]
+
+
+def _add_saturating(values: Counts, axes: tuple[int, ...]) -> Counts:
+    """Return exact sums over axes, held to 2^62: a sum that wraps would tell of one individual for sure.
+
+    The halves of 2^24 numbers of 64 bits add up without wrapping, where the numbers may not.
+    """
+    low = np.asarray((values & 0xFFFFFFFF).sum(axis=axes))
+    high = np.asarray((values >> 32).sum(axis=axes)) + (low >> 32)
+    exact = (np.clip(high, -(2**30), 2**30 - 1) << 32) + (low & 0xFFFFFFFF)
+    return np.where(high >= 2**30, 2**62, np.where(high < -(2**30), -(2**62), exact)).astype(np.int64)
 
 
 def count_intervals(true_histogram: Counts, widths: tuple[int, ...]) -> list[Counts]:

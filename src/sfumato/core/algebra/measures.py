@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from sfumato.core.errors import refuse
 from sfumato.core.exact import round_up
 from sfumato.core.facts.domain import Label
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, Table, cap_records
+from sfumato.core.law import Norm
 
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
@@ -58,11 +59,13 @@ class Clip:
     the measure is not answered, but individuals are counted by the norm of what they add to it.
     """
 
-    norm: Literal["L1", "L2"]
+    norm: Norm
     bound: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bound is not None and not 1 <= self.bound <= MOST_STEPS:
+        if self.norm not in get_args(Norm):
+            raise ValueError("a norm that nobody holds to")
+        if self.bound is not None and not (isinstance(self.bound, int) and 1 <= self.bound <= MOST_STEPS):
             raise ValueError("a clip of nothing, or beyond what is told apart")
 
 
@@ -104,6 +107,12 @@ class Measure:
     clip: Clip | None = None
 
     def __post_init__(self) -> None:
+        if self.statistic not in get_args(Statistic):
+            raise ValueError("a statistic whose sensitivity is not known")
+        if self.edges is not None and self.statistic != "quantile":
+            raise ValueError("intervals are counted, and their numbers add up to nothing")
+        if self.quantile is not None and not 0 <= self.quantile <= 1:
+            raise ValueError("a quantile at a share that is none")
         if self.clip is not None and self.statistic not in ADDED:
             raise ValueError("a clip of what is no sum over records")
         if self.statistic in ("records", "present") and not 1 <= self.grid <= (

@@ -16,7 +16,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import check_expression
+from sfumato.core.algebra.expressions import CAST_KINDS, check_expression
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import UNIT, PrivacyUnit, PublicTable, Table
 
@@ -266,8 +266,14 @@ def check_rows(node: Rows | Listed, tables: Tables) -> Shape:
     shape = read_shape(node, tables)
     for part in walk_rows(node):
         names = [each for each, _ in list_named(part)]
-        if len({name.lower() for name in names}) < len(names) or any(name == UNIT for name in names):
+        # The database tells no capitals from small letters.
+        plain = {name.lower() for name in names}
+        if len(plain) < len(names) or UNIT in plain:
             raise refuse("an inner query with two columns of one name, or one of a name that is kept")
+        for pair in list_pairs(part) if isinstance(part, Join | Among) else ():
+            columns = isinstance(pair.one, exp.Column) and isinstance(pair.other, exp.Column)
+            if not columns or pair.kind not in CAST_KINDS:
+                raise refuse("rows that meet by what are no columns, or are compared as an unknown type")
         for rows, tree in list_expressions(part):
             check_in_scope(tree, read_shape(rows, tables).scope)
     return shape
@@ -277,9 +283,9 @@ def check_in_scope(tree: exp.Expr, scope: Mapping[str, frozenset[str] | None]) -
     """Raises a refusal unless `tree` is an expression over the rows of `scope` that names no individual."""
     check_expression(tree, where="a statement")
     for column in tree.find_all(exp.Column):
-        offered = scope.get(column.table, frozenset())
-        known = column.name in offered if offered is not None else not column.name.endswith(" of sfumato")
-        if not known or column.name == UNIT:
+        offered, lowered = scope.get(column.table, frozenset()), column.name.lower()
+        known = column.name in offered if offered is not None else not lowered.endswith(" of sfumato")
+        if not known or lowered == UNIT:
             raise refuse(f"no column {column.name[:80]!r} of {column.table[:80]!r}")
 
 

@@ -225,7 +225,8 @@ class Writer:
         if result.mean:
             return f"CAST(sum({fixed}) AS DOUBLE) / (CAST(count({fixed}) AS DOUBLE) * {grid}::DOUBLE)"
         added = f"sum({fixed})"
-        return f"CAST({added} AS BIGINT)" if grid == 1 else f"CAST({added} AS DOUBLE) / {grid}::DOUBLE"
+        # One individual's records may be so many that their sum is beyond 64 bits, which must not fail.
+        return f"TRY_CAST({added} AS BIGINT)" if grid == 1 else f"CAST({added} AS DOUBLE) / {grid}::DOUBLE"
 
     def _pick(self, result: Picked) -> str:
         chosen, target = "max" if result.last else "min", self._operand(result.of)

@@ -382,7 +382,7 @@ def _encoded(checked: Checked, *, with_unit: bool, part: str | None = None) -> s
         kept.append("u IS NOT NULL")
     for index, key in enumerate(checked.query.groups):
         name = read.setdefault(_try(key.tree), f"r{len(read)}")
-        selected.append(f"{name} AS k{index}")
+        selected.append(f"{name if key.size is not None else f'CAST({name} AS VARCHAR)'} AS k{index}")
         public = f"TRY_CAST({name} AS BIGINT) BETWEEN 0 AND {(key.size or 1) - 1}"
         kept.append(f"{name} IS NOT NULL" if key.size is None else public)
     for index, measure in enumerate(checked.query.measures):
