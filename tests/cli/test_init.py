@@ -48,6 +48,22 @@ def test_a_codebook_makes_a_project_file_that_is_ready(folder):
     assert not (folder / "ledger.db").exists()
 
 
+def test_a_unit_over_time_leaves_the_other_tables_described(tmp_path):
+    (tmp_path / "visits.csv").write_text("person,month\na,1\n")
+    table = 'source = "visits.csv"\nunit = {unit}\ncolumns.month.range = [1, 12]\n'
+    over_time = table.format(unit='["person", "month"]\nmax_records = 2')
+    by_row = table.format(unit='"row"')
+    (tmp_path / "sfumato.toml").write_text(
+        f"[budget]\nepsilon = 1\n[tables.monthly]\n{over_time}[tables.visits]\n{by_row}"
+    )
+    done = run_main("describe", "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert list(found["tables"]) == ["visits"]
+    assert "person x month" in found["left_out"]["monthly"]
+    assert "not described: table 'monthly'" in done.stderr
+    assert run_main("describe", "monthly", cwd=tmp_path, code=2).stdout == ""
+
+
 def test_a_public_table_tells_the_rest(folder):
     last = pa.table({"ward": ["N", "E"] * 20, "age": list(range(20, 60))})
     pq.write_table(last, folder / "last.parquet")

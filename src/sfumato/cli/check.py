@@ -106,6 +106,7 @@ def describe(
 ) -> None:
     """Show what is publicly known of a table's columns. Reads no record and spends nothing."""
     import sfumato
+    from sfumato.core.errors import UnsupportedQuery
 
     curator = sfumato.open(project)
     names = [table] if table is not None else list(curator.project.tables)
@@ -114,12 +115,19 @@ def describe(
             raise BadParameter("--rules needs the name of one table")
         _propose(curator.project, names[0], rules, json=json)
         return
-    listed = {}
+    listed, left_out = {}, {}
     for name in names:
         quoted = name.replace('"', '""')
-        listed[name] = curator.sql(f'DESCRIBE "{quoted}"').table
+        try:
+            listed[name] = curator.sql(f'DESCRIBE "{quoted}"').table
+        except UnsupportedQuery as error:  # of a unit over time, which leaves the other tables as they are
+            if table is not None:
+                raise
+            left_out[name] = str(error)
+            note(f"not described: {error}")
     if json:
-        print_json({"tables": {name: rows.to_pylist() for name, rows in listed.items()}})
+        tables = {name: rows.to_pylist() for name, rows in listed.items()}
+        print_json({"tables": tables, **({"left_out": left_out} if left_out else {})})
         return
     for name, rows in listed.items():
         lines = [[str(value or "") for value in row.values()] for row in rows.to_pylist()]
