@@ -124,7 +124,7 @@ def simulate(columns, rows, seed):
 def learn_groups(columns, public, *, records, epsilon, delta):
     """Groups of columns by a public table, for so many private records."""
     from sfumato.core.facts.column import parse_ranges
-    from sfumato.recipes.grouping import find_groups
+    from sfumato.recipes.grouping.groups import find_groups
 
     values = {name: np.array(parse_ranges(ranges)) for name, ranges in columns.items()}
     codes = {name: np.searchsorted(values[name], public[name]) for name in columns}

@@ -33,6 +33,7 @@ NOT_DP = "k-anonymity, not differential privacy"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _LARGEST_C = 1000  # of recursive diversity: a larger one asks for next to nothing
+_RECORDED = ("records", "classes", "k", "individual", "k_map", "l", "entropy_l", "t")
 _ROUNDING = 1e-9  # entropies and distances are sums of floats: a smaller shortfall is one of rounding
 
 
@@ -218,14 +219,7 @@ class Anonymity:
         return {
             "model": NOT_DP,
             "quasi_identifiers": list(self.quasi_identifiers),
-            "records": self.records,
-            "classes": self.classes,
-            "k": self.k,
-            "individual": self.individual,
-            "k_map": self.k_map,
-            "l": self.l,
-            "entropy_l": self.entropy_l,
-            "t": self.t,
+            **{key: getattr(self, key) for key in _RECORDED},
             "delta_disclosure": _finite(self.delta_disclosure),
             "by_column": [each.to_record() for each in self.by_column.values()],
         }

@@ -83,17 +83,13 @@ class Risk:
         return {
             "model": NOT_DP,
             "quasi_identifiers": list(self.quasi_identifiers),
-            "records": self.records,
-            "classes": self.classes,
-            "threshold": self.threshold,
+            **{key: getattr(self, key) for key in ("records", "classes", "threshold")},
             "population": self.basis,
             **{
                 name: {"largest": each.largest, "average": each.average, "above_threshold": each.above}
                 for name, each in attackers.items()
             },
-            "marketer": self.marketer,
-            "unique": self.unique,
-            "unmatched": self.unmatched,
+            **{key: getattr(self, key) for key in ("marketer", "unique", "unmatched")},
             "class_sizes": [
                 {"size": each.label, "classes": each.classes, "records": each.records} for each in self.sizes
             ],

@@ -137,7 +137,7 @@ def describe(
 def _propose(project: Project, name: str, public: str, *, json: bool) -> None:
     """Prints rules that every row of a public table obeys, as comments for the project file."""
     from sfumato.core.facts.project import refuse_private_file
-    from sfumato.recipes.grouping import draft_rules, find_rules, read_columns
+    from sfumato.recipes.grouping.rules import draft_rules, find_rules, read_columns
 
     refuse_private_file(public, project)
     found = find_rules(project.table(name).columns, read_columns(Path(public)))

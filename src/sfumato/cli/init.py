@@ -22,7 +22,7 @@ from sfumato.cli.output import (
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
-    from sfumato.recipes.grouping import Grouping
+    from sfumato.recipes.grouping.groups import Grouping
     from sfumato.tables.draft import Known
 
 
@@ -160,14 +160,9 @@ def groups(
     from sfumato.core.errors import RecipeError, ReleaseError
     from sfumato.core.exact import parse_delta, parse_positive
     from sfumato.core.files import check_file, write_file
-    from sfumato.recipes.grouping import (
-        draft_recipe,
-        draw_groups,
-        encode_described,
-        encode_values,
-        find_groups,
-        read_columns,
-    )
+    from sfumato.recipes.grouping.groups import find_groups
+    from sfumato.recipes.grouping.output import draft_recipe, draw_groups
+    from sfumato.recipes.grouping.rules import encode_described, encode_values, read_columns
 
     budget = parse_positive(epsilon, name="epsilon")
     chance = parse_delta(delta)

@@ -27,7 +27,7 @@ from sfumato.core.exact import format_exact, format_short, parse_delta, parse_ex
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.project import find_private, match_files, parse_project
 from sfumato.curator import Curator
-from sfumato.recipes.grouping import draft_rules, find_rules
+from sfumato.recipes.grouping.rules import draft_rules, find_rules
 from sfumato.recipes.shared.public import read_public_table
 from sfumato.sql.finish import Answer
 from sfumato.tables.draft import MISSING, PERSON_NAMES, Known, describe_column, is_text_file, name_table

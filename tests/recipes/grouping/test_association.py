@@ -3,8 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.recipes.grouping import make_partition, measure_association
-from sfumato.recipes.grouping.association import count_joint, join_partitions
+from sfumato.recipes.grouping.association import (
+    count_joint,
+    join_partitions,
+    make_partition,
+    measure_association,
+)
 
 
 def associate(*columns):

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.errors import RecipeError
-from sfumato.recipes.grouping import find_groups
-from sfumato.recipes.grouping.groups import Noise, spread_counts
+from sfumato.recipes.grouping.groups import Noise, find_groups, spread_counts
 
 
 def planted(rows=20_000, seed=3):

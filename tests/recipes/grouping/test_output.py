@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.recipes.grouping import draft_recipe, draw_groups, find_groups
-from sfumato.recipes.grouping.output import LEVELS
+from sfumato.recipes.grouping.groups import find_groups
+from sfumato.recipes.grouping.output import LEVELS, draft_recipe, draw_groups
 from sfumato.report.pages.words import plain_text
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,8 +9,7 @@ import pytest
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.recipes.grouping import encode_described, encode_values, read_columns
-from sfumato.recipes.grouping.rules import BINS
+from sfumato.recipes.grouping.rules import BINS, encode_described, encode_values, read_columns
 
 TABLE = parse_table(
     "t",

@@ -12,8 +12,7 @@ import pytest
 from helpers.cli import invoke
 from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.table import parse_table
-from sfumato.recipes.grouping import draft_rules, find_rules
-from sfumato.recipes.grouping.rules import MOST_RULES
+from sfumato.recipes.grouping.rules import MOST_RULES, draft_rules, find_rules
 from sfumato.tables.rules import parse_impossible, parse_rule
 
 COLUMNS = {

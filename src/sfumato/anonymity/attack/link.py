@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,9 @@ class Revealed:
 class Verdict:
     """How many links and certain values are right; None if no value was asked for."""
 
+    present: int
     true_links: int
     false_links: int
-    present: int
     certain_true: int | None
 
 
@@ -92,7 +92,7 @@ class Linkage:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the counts for JSON, without any person or record."""
-        revealed, verdict = self.revealed, self.verdict
+        revealed = self.revealed
         return {
             "on": list(self.on),
             "records": self.records,
@@ -113,14 +113,7 @@ class Linkage:
                     for value, count in revealed.values
                 ],
             },
-            "truth": None
-            if verdict is None
-            else {
-                "present": verdict.present,
-                "true_links": verdict.true_links,
-                "false_links": verdict.false_links,
-                "certain_true": verdict.certain_true,
-            },
+            "truth": None if self.verdict is None else asdict(self.verdict),
         }
 
 

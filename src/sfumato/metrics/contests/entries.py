@@ -298,7 +298,8 @@ def noise_as_written(epsilon: Fraction, delta: Fraction, *, bound: int) -> float
 
 def _plan_census(pack: Pack, entry: Entry, *, rows: int, seed: int) -> list[_Task]:
     from sfumato.recipes import FieldGroups
-    from sfumato.recipes.grouping import encode_described, find_groups, read_columns
+    from sfumato.recipes.grouping.groups import find_groups
+    from sfumato.recipes.grouping.rules import encode_described, read_columns
 
     public = read_columns(pack.require_public(need=f"{entry} groups fields by"))
 
@@ -325,7 +326,7 @@ def group_fields(codes: Mapping[str, Any], sizes: Mapping[str, int]) -> list[tup
 
     Two groups are as associated as the least of their pairs, and none gets more than 10^7 bins.
     """
-    from sfumato.recipes.grouping import make_partition, measure_association
+    from sfumato.recipes.grouping.association import make_partition, measure_association
 
     names = list(codes)
     links = measure_association([make_partition(np.asarray(codes[name])) for name in names])
