@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.diversity import holds
+from sfumato.anonymity.divide import find_optimum
 from sfumato.anonymity.encode import Quasi, collapse_rows
-from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Model, Models, count_values
 
 NONE = Models((), ())

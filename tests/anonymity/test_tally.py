@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.tally import tally_rows
+from sfumato.anonymity.check import measure_anonymity, tally_rows
 from sfumato.core.errors import SourceError
 
 ROWS = st.lists(

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.tally import check_names, match_register, tally_rows
+from sfumato.anonymity.check import NOT_DP, check_names, match_register, tally_rows
 from sfumato.core.errors import AnonymityError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from sfumato.anonymity.anonymize import decode_text
 from sfumato.anonymity.attack.link import Linkage, Published, link_tables
-from sfumato.anonymity.check import NOT_DP, Anonymity
+from sfumato.anonymity.check import NOT_DP, Anonymity, Tally, check_names, tally_rows
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
-from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, AttackError
 from sfumato.report.pages.charts import draw_pairs

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.cli.display import show_answer
-from sfumato.cli.output import note, open_curator, progress, say
+from sfumato.cli.output import note, open_curator, progress, say, show_answer
 from sfumato.core.cost.budget import MANY
 from sfumato.core.errors import SfumatoError, UnsupportedQuery
 from sfumato.core.exact import format_short
@@ -23,7 +22,7 @@ from sfumato.core.facts.column import suggest_name
 from sfumato.sql.statement import mask_text
 
 if TYPE_CHECKING:
-    from sfumato.cli.display import Mode
+    from sfumato.cli.output import Mode
     from sfumato.sql.finish import Answer
 
 

@@ -13,7 +13,7 @@ from sfumato.cli.output import Force, Json, ProjectOption, note
 from sfumato.core.errors import RecipeError, UnsupportedQuery
 
 if TYPE_CHECKING:
-    from sfumato.cli.display import Mode
+    from sfumato.cli.output import Mode
     from sfumato.sql.finish import Answer
 
 
@@ -64,7 +64,7 @@ def sql(
         raise BadParameter("--population goes with --model, whose intervals can be about a population")
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise BadParameter("--out takes a name that ends in .csv, .json or .parquet")
-    from sfumato.cli.display import to_bytes
+    from sfumato.cli.output import to_bytes
     from sfumato.cli.shell import Curated, Modelled, Piece, Quit, Shell, read_lines
     from sfumato.core.files import check_file, write_file
 
@@ -116,8 +116,7 @@ def run_workload(
 
     `epsilon` and `delta` are what all of them may spend. Gives the last answer; `quiet` prints none.
     """
-    from sfumato.cli.display import show_answer
-    from sfumato.cli.output import open_curator, print_json, progress, say
+    from sfumato.cli.output import open_curator, print_json, progress, say, show_answer
     from sfumato.cli.shell import read_lines, split_script
     from sfumato.core.exact import format_short
 

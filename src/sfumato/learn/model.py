@@ -24,8 +24,8 @@ from sfumato.inference.models.additive import AdditiveModel, Score, label_cells,
 from sfumato.inference.models.clusters import ClusterModel, read_clusters
 from sfumato.inference.models.cumulative import DistributionModel, read_distribution
 from sfumato.inference.models.document import FORMAT, pack_model
+from sfumato.inference.models.linear import RegressionModel, read_regression
 from sfumato.inference.models.network import NetworkModel, read_network
-from sfumato.inference.models.regression import RegressionModel, read_regression
 from sfumato.release.folder import open_folder
 from sfumato.tables.codes import encode_public
 from sfumato.tables.read import TableLike, read_table

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfumato.core.facts.column import parse_column
-from sfumato.inference.models.regression import read_regression
+from sfumato.inference.models.linear import read_regression
 
 COLUMNS = {
     "age": parse_column("age", {"range": [20, 60], "missing_label": "unknown"}),

@@ -42,7 +42,7 @@ from sfumato.inference.models.evaluation import (
     place_middles,
     place_widths,
 )
-from sfumato.inference.models.regression import read_regression
+from sfumato.inference.models.linear import read_regression
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import calibrate
 
