@@ -557,8 +557,6 @@ def divide_tuples(
         return microaggregate(tuples, people, space, options.k)
     models = _build_models(options, table, tuples)
     if options.method == "lattice":
-        from sfumato.anonymity.divide import find_optimum
-
         progress("looking for the best levels")
         return find_optimum(tuples, people, columns, options.k, models, options.max_suppressed, space.units)
     if models:
