@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,23 +27,9 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import Answer
 
 
-KEYWORDS = (
-    "DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SHOW TABLES", "SUMMARIZE", "WITHIN", "DELTA", "FROM",
-    "JOIN", "LEFT JOIN", "ON", "USING", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "WITH",
-    "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN",
-    "ELSE", "END", "DISTINCT", "FILTER", "OVER", "ASC", "DESC", "INTERVAL", "DATE", "NULL", "TRUE", "FALSE",
-)  # fmt: skip
-FUNCTIONS = (
-    "COUNT(", "SUM(", "AVG(", "MIN(", "MAX(", "MEDIAN(", "QUANTILE(", "STDDEV(", "VARIANCE(", "MODE(", "TOP(",
-    "CORR(", "COVAR_POP(", "REGR_SLOPE(", "DATE_TRUNC(", "EXTRACT(", "CAST(", "ROUND(", "FLOOR(", "COALESCE(",
-    "NULLIF(", "UPPER(", "LOWER(", "ABS(",
-)  # fmt: skip
-COMMANDS = (".budget", ".help", ".mode", ".pager", ".quit", ".read", ".schema", ".tables", ".timing")
-CHOICES: dict[str, tuple[str, ...]] = {
-    ".mode": ("box", "line", "csv", "json", "markdown"),
-    ".timing": ("on", "off"),
-    ".pager": ("on", "off"),
-}
+_TEXTS = tomllib.loads(Path(__file__).with_name("shell.toml").read_text(encoding="utf-8"))
+COMMANDS: list[str] = _TEXTS["commands"]
+CHOICES: dict[str, list[str]] = _TEXTS["choices"]
 
 _WORD = re.compile(r"[\w.$-]*$")
 _BEFORE_TABLE = re.compile(
@@ -94,7 +81,7 @@ def complete(text: str, vocabulary: Vocabulary) -> tuple[int, list[str]]:
         listed = _fold(vocabulary.tables).get(table.lower(), ())
         return start + len(table) + 1, _spell(_starting(part, listed))
     lower = word.islower()
-    spoken = [each.lower() if lower else each for each in (*FUNCTIONS, *KEYWORDS)]
+    spoken = [each.lower() if lower else each for each in (*_TEXTS["functions"], *_TEXTS["keywords"])]
     offered = _spell(_starting(word, dict.fromkeys(columns)))
     return start, [*offered, *(_starting(word, spoken) if word else ())]
 
@@ -286,18 +273,6 @@ def _first(text: str) -> int:
     kept = mask_text(text, quotes=False) if masked is not text else text
     return len(kept) - len(kept.lstrip())
 
-
-_HELP = """\
-DP-SELECT 0.5 COUNT(*) FROM table;   a statement ends with a semicolon and says what it may spend
-EXPLAIN DP-SELECT ...;               its plan, price and expected error; spends nothing
-.tables                              the tables, and whom they protect
-.schema [TABLE]                      columns, types, public values and bounds; of all tables without a name
-.budget                              what is left
-.mode [box|line|csv|json|markdown]   how answers are shown
-.timing on|off                       how long each statement took, shown to you alone
-.pager on|off                        long answers page by page, by PAGER or less
-.read FILE                           the statements of a file
-.help, .quit"""
 
 _WORDS = ("help", "quit", "exit")
 """What other shells take without a dot; no statement begins so."""
@@ -559,7 +534,7 @@ class Shell:
             case ".quit" | ".exit":
                 raise Quit
             case ".help":
-                say(_HELP)
+                say(_TEXTS["help"])
             case ".budget":
                 note(self.respondent.budget())
             case ".tables":

@@ -6,8 +6,10 @@ import base64
 import math
 import re
 import struct
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,36 +24,10 @@ STEPS = 9  # colours of a scale; more cannot be told apart
 EMPTY = STEPS
 """The step of a tile that stands for nothing."""
 
-# Both scales can be told apart with every common colour vision: the first is one hue that changes in
-# lightness, the second goes from orange to blue.
-SEQUENTIAL = {
-    "light": (
-        "#eef2f1", "#d8e5e9", "#bdd6df", "#9dc3d2", "#79aec3", "#5a99b3", "#34748f", "#225c77", "#124358",
-    ),
-    "dark": (
-        "#20292c", "#23353c", "#27434e", "#2c5362", "#316476", "#37758b", "#559bb5", "#80bad0", "#b8deea",
-    ),
-}  # fmt: skip
-DIVERGING = {
-    "light": (
-        "#8a4a0e", "#a2641f", "#dcae68", "#f0dbbb", "#f2f0ea", "#cfe0e8", "#93bcd2", "#37759a", "#1c5a80",
-    ),
-    "dark": (
-        "#f2ba70", "#c98b3e", "#7f5823", "#4e3e27", "#262b2c", "#24414e", "#2f647c", "#4f97b8", "#97d0ea",
-    ),
-}  # fmt: skip
-COLOURS = {
-    "light": {
-        "paper": "#fbfaf6", "panel": "#ffffff", "ink": "#1f2b2a", "soft": "#55625f", "line": "#d9d6cb",
-        "blue": "#1f5f7f", "gold": "#8a5f0c", "red": "#a03a2c", "fill": "#bcd3dd", "wash": "#eef3f4",
-        "alarm": "#7c1d12", "onalarm": "#ffffff",
-    },
-    "dark": {
-        "paper": "#14191a", "panel": "#1b2122", "ink": "#e8e6de", "soft": "#a9b3b0", "line": "#384042",
-        "blue": "#86bfd9", "gold": "#e0b25c", "red": "#ee9384", "fill": "#2f5364", "wash": "#1d282c",
-        "alarm": "#ffb4a6", "onalarm": "#3b0d07",
-    },
-}  # fmt: skip
+_READ = tomllib.loads(Path(__file__).with_name("colours.toml").read_text(encoding="utf-8"))
+SEQUENTIAL: dict[str, list[str]] = _READ["sequential"]
+DIVERGING: dict[str, list[str]] = _READ["diverging"]
+COLOURS: dict[str, dict[str, str]] = _READ["colours"]
 
 _DARK_TEXT_FROM = 6  # on tiles from this step on, plain text would lack contrast
 _VOID = frozenset({"img", "source"})
