@@ -35,9 +35,9 @@ def curator(tmp_path):
 
 def test_without_noise_all_that_may_count_counts(curator):
     answer = curator.sql(f"DP-SELECT {MUCH} COUNT(*) AS n, COUNT(DISTINCT person) AS p FROM t")
-    assert answer.table["n"][0].as_py() == 3000 + MOST_RECORDS
+    assert answer.table["n"][0].as_py() == 5000
     assert answer.table["p"][0].as_py() == 1001
-    assert answer.notes == ("at most 1024 records of an individual counted, chosen privately",)
+    assert answer.notes == ("at most 2048 records of an individual counted, chosen privately",)
 
 
 def test_a_bound_is_what_most_people_need_where_noise_is_dear(curator, monkeypatch):
@@ -82,6 +82,11 @@ def test_other_statements_choose_too(curator, rest):
 
 def test_explain_tells_the_choice_and_reads_nothing(curator):
     explained = curator.sql("EXPLAIN DP-SELECT 1 COUNT(*) AS n FROM t")
+    assert "no record is cut: what an individual adds to each measure" in explained.explanation
+    assert "held to an L1 norm" in explained.explanation
+    assert "epsilon 0.2 for each measure" in explained.explanation
+    assert explained.price.errors == {"n": None}
+    explained = curator.sql("EXPLAIN DP-SELECT 1 MEDIAN(fee) AS n FROM t")
     assert "at most 1, 2, 4, ... or 1024 rows of an individual" in explained.explanation
     assert "epsilon 0.5" in explained.explanation
     assert explained.price.errors == {"n": None}

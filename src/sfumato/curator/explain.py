@@ -19,15 +19,17 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from sfumato.accounting import max_mu
-from sfumato.core.algebra.measures import CAPS
+from sfumato.core.algebra.measures import ADDED, CAPS
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import BudgetExceeded, RecipeError
 from sfumato.core.exact import format_exact, round_up
 from sfumato.curator.reuse import finish_measured
+from sfumato.sql.clips import explain_clips, explain_noise
 from sfumato.sql.expected import SIZES, expected_errors, note_conditions, note_noise
 from sfumato.sql.finish import Answer, Price, note_cuts, sum_records
 from sfumato.sql.magnitudes import INTERVALS
 from sfumato.sql.plan import (
+    Noise,
     NoisyAggregates,
     QueryPlan,
     check_within,
@@ -120,7 +122,9 @@ def explain_plans(
 def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction, admitted: bool) -> str:
     """The plan, its sensitivities, expected `errors` in words and cost, as text."""
     unit = plan.unit
-    protected = unit.describe() if plan.tally is None else f"{unit.column}, {unit.neighbours}"
+    protected = (
+        unit.describe() if plan.tally is None and not plan.tallies else f"{unit.column}, {unit.neighbours}"
+    )
     lines = [
         plan.text,
         *(f"  then         {each}" for each in plan.around),
@@ -131,6 +135,8 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
         lines.append("  bounding     every row is an individual")
     elif plan.relation.individuals and unit.max_records == 1:
         lines.append("  bounding     one row for each individual, made of its own records")
+    elif plan.tallies:
+        lines += explain_clips(plan)
     else:
         most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
         lines.append(f"  bounding     at most {most} rows of an individual are aggregated")
@@ -141,7 +147,7 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
             f"{show_short(plan.tally.costs[0].epsilon or Fraction(0))}",
             "               what follows is for 1, and noise grows with the number that is chosen",
         ]
-    elif unit.column is not None and plan.keys:
+    elif unit.column is not None and plan.keys and not plan.tallies:
         lines.append(f"               in at most {plan.max_groups} groups")
     if plan.keys:
         names = ", ".join(_brief(key.node) for key in plan.keys)
@@ -165,7 +171,10 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
         ]
     for each in plan.noises:
         lines.append(f"  measures     {each.measure.describe()}")
-        lines.append(f"               {describe_noise(each, reach=False)}")
+        if plan.tallies and isinstance(each, Noise) and each.measure.statistic in ADDED:
+            lines.append(f"               {explain_noise(each)}")
+        else:
+            lines.append(f"               {describe_noise(each, reach=False)}")
     told = [f"{name}: {words}" for name, words in errors.items()]
     lines += [f"  {'expected' if place == 0 else '':13}{line}" for place, line in enumerate(told)]
     pure = [cost.epsilon for cost in plan.costs]

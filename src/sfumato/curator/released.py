@@ -200,7 +200,7 @@ class Released:
         except SfumatoError:
             return None
         sizes = [table.column(name).size for name in columns]
-        known = plan.selection is None and plan.tally is None and len(plan.noises) == 1
+        known = plan.selection is None and plan.tally is None and not plan.tallies and len(plan.noises) == 1
         if not known or [len(key.labels or ()) for key in plan.keys] != sizes:
             return None
         return plan, read_question(plan, self.tables)

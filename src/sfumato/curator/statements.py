@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -293,7 +293,7 @@ class Desk:
         from sfumato.curator.explain import answer_within, plan_first
 
         def plan_at(epsilon: Fraction) -> QueryPlan:
-            return self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
+            return self.plan(replace(statement, within=None, epsilon=epsilon), catalog, clip=False)
 
         if statement.explain:
             plan, more = plan_first(goal, plan_at)
@@ -347,8 +347,8 @@ class Desk:
         That is what is `known` already, unless others were charged since.
         """
         noisy, spent, entry = self.measure(plan, bind=bind, progress=progress)
-        if noisy.bounds or noisy.cap is not None:
-            plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap)
+        if noisy.bounds or noisy.cap is not None or noisy.clips:
+            plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap, clips=noisy.clips)
         if combine and entry.description.get("question") is not None:
             if known is None or known[0] != entry.sequence - 1:
                 known = self._know(plan, catalog, before=entry.sequence)
@@ -462,24 +462,17 @@ class Desk:
             and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.added)
         )
 
-    def plan(
-        self,
-        statement: Statement,
-        catalog: Catalog,
-        *,
-        chosen: _Bounds | None = None,
-        cap: int | None = None,
-    ) -> QueryPlan:
-        """The plan of a statement; `chosen` and `cap` are bounds that were chosen under its charge."""
+    def plan(self, statement: Statement, catalog: Catalog, **bounds: Any) -> QueryPlan:  # noqa: ANN401
+        """The plan of a statement, with `bounds` that were chosen under its charge: see `prepare_query`."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         selection_delta = self.find_budget().selection
-        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen, cap=cap)
+        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, **bounds)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = replace(plan_at(epsilon), intervals=self.intervals)
-        if plan.tally is not None and cap is None:
+        if plan.tally is not None and bounds.get("cap") is None:
             for each in CAPS:  # whatever will be chosen is possible, and paid for
                 bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)
                 if not all(map(Allowance(plan.costs).pay, bound.costs)):

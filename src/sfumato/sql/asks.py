@@ -7,6 +7,7 @@ What all of them cost is known, and charged, before the first one (docs/proofs/s
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,9 +23,10 @@ from sfumato.core.algebra.asks import (
     Noised,
     NoisyGroups,
 )
-from sfumato.core.algebra.measures import CAPS, Measure
+from sfumato.core.algebra.measures import ADDED, CAPS, Measure
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.sql.aggregates import measure_magnitudes
+from sfumato.sql.clips import choose_clip, hold, read_values
 from sfumato.sql.magnitudes import INTERVALS, bounds_around, choose_cap, choose_interval
 from sfumato.sql.plan import (
     AnyNoise,
@@ -71,6 +73,8 @@ def list_asks(
     """
     bound, cap = plan, None
     bounds: tuple[tuple[int, int], ...] = ()
+    if plan.tallies:
+        return (yield from _list_clipped(plan))
     if plan.tally is not None:
         assert bind is not None
         (counts,) = (yield ask_plan(plan.tally_plan)).values
@@ -83,6 +87,30 @@ def list_asks(
         bound = bind(chosen=read_bounds(plan, bounds), cap=cap)
     noisy = yield ask_plan(bound)
     return NoisyAggregates(values=noisy.values, keys=noisy.keys, bounds=bounds, cap=cap)
+
+
+def _list_clipped(
+    plan: QueryPlan,
+) -> Generator[Aggregation, NoisyGroups, NoisyAggregates]:
+    """The same for a plan that holds individuals to norms: first who adds how much, then the measures."""
+    counted = (yield ask_plan(plan.tallied_plan)).values
+    added = [noise for noise in plan.added if noise.measure.statistic in ADDED]
+    clips = {
+        noise.measure: choose_clip(counts, tally, noise=noise, groups=plan.groups)
+        for counts, tally, noise in zip(counted, plan.tallies, added, strict=True)
+    }
+    asked = ask_plan(plan)
+    norm = plan.tallies[0].measure.clip
+    assert norm is not None
+    measures = tuple(
+        hold(each, norm.norm, clips[each][0]) if each in clips else each for each in asked.query.measures
+    )
+    noisy = yield replace(asked, query=replace(asked.query, measures=measures))
+    values = tuple(
+        read_values(each, clips[each][0], found) if each in clips else found
+        for each, found in zip(asked.query.measures, noisy.values, strict=True)
+    )
+    return NoisyAggregates(values=values, clips=tuple(clips.values()))
 
 
 def read_bounds(plan: QueryPlan, bounds: tuple[tuple[int, int], ...]) -> dict[str, tuple[Fraction, Fraction]]:

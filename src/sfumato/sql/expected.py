@@ -179,7 +179,11 @@ def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> Expected
     aggregates = [plan.aggregates[number] for number in dict.fromkeys(find_aggregate_numbers(tree))]
     measures = [measure for each in aggregates for measure in each.measures]
     first, alone = noises[measures[0]], isinstance(tree, exp.Column)
-    if plan.tally is not None or any(measure.is_open or measure.parts for measure in measures):
+    if (
+        plan.tally is not None
+        or len(plan.held) < len(plan.tallies)
+        or any(measure.is_open or measure.parts for measure in measures)
+    ):
         return ExpectedError()
     if plan.sets is not None:
         if not alone or len(measures) > 1 or isinstance(first, PrivateChoice):

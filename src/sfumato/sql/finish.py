@@ -25,6 +25,7 @@ from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
+from sfumato.sql.clips import note_clip
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
 from sfumato.sql.laws import note_total
@@ -205,9 +206,11 @@ def note_cuts(plan: QueryPlan) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     heads = all(noise.measure.statistic == "individuals" for noise in plan.noises)
     # Private bounds have notes of their own; of an individual's one row of an inner query nothing is cut.
-    if plan.tally is None and not plan.relation.individuals and not (heads and not plan.keys):
+    chosen = plan.tally is not None or bool(plan.tallies)
+    if not chosen and not plan.relation.individuals and not (heads and not plan.keys):
         notes = plan.unit.note_bound()
-    if plan.unit.column is not None and plan.keys and plan.max_groups < plan.unit.max_records:
+    grouped = plan.unit.column is not None and plan.keys and not plan.tallies
+    if grouped and plan.max_groups < plan.unit.max_records:
         notes += (f"groups beyond {plan.max_groups} per individual are not counted",)
     clamped = {_brief_column(measure): measure for measure in _list_clamped(plan)}
     return notes + tuple(
@@ -266,10 +269,12 @@ def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
     records = (
         f"at most {most} {'record' if most == 1 else 'records'} of an individual counted, chosen privately"
     )
-    return (() if plan.tally is None else (records,)) + tuple(
+    norms = (note_clip(each.measure, *held) for each, held in zip(plan.tallies, plan.held, strict=False))
+    values = (
         f"{name} was clamped to [{format_short(low)}, {format_short(high)}], chosen privately"
         for name, (low, high) in plan.relation.chosen.items()
     )
+    return (*(() if plan.tally is None else (records,)), *norms, *values)
 
 
 def note_selection(plan: QueryPlan) -> tuple[str, ...]:
@@ -301,10 +306,10 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
         for index, values in enumerate(noisy.values)
         for part, row in enumerate(np.atleast_2d(values))
     }
-    if noisy.bounds or noisy.cap is not None:
+    if noisy.bounds or noisy.cap is not None or noisy.clips:
         rows = max((values.shape[-1] for values in noisy.values), default=0)
         # In the name of a column, so that it is kept of an answer without groups too.
-        chosen = json.dumps({"bounds": noisy.bounds, "cap": noisy.cap})
+        chosen = json.dumps({"bounds": noisy.bounds, "cap": noisy.cap, "clips": noisy.clips})
         columns[f"{_CHOSEN}{chosen}"] = to_arrow(np.zeros(rows, np.int64))
     if noisy.keys is not None:
         columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
@@ -337,7 +342,10 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
         found = [name for name in table.column_names if name.startswith(_CHOSEN)]
         chosen: dict[str, Any] = json.loads(found[0].removeprefix(_CHOSEN)) if found else {}
-        bounds = tuple((int(first), int(last)) for first, last in chosen.get("bounds", ()))
+        bounds, clips = (
+            tuple((int(first), int(last)) for first, last in chosen.get(name, ()))
+            for name in ("bounds", "clips")
+        )
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen.get("cap"))
+    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen.get("cap"), clips=clips)

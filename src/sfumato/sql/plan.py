@@ -177,11 +177,12 @@ class NoisyAggregates(NoisyGroups):
     """Noisy values per measure and group, and what was chosen before they were measured.
 
     `bounds` are the first and the last interval of magnitudes that were chosen for each operand, `cap` is the
-    bound on records that was.
+    bound on records that was, and `clips` are the places of norms, each with how much was cut by it.
     """
 
     bounds: tuple[tuple[int, int], ...] = ()
     cap: int | None = None
+    clips: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +199,10 @@ class QueryPlan:
     gets noise of its own, and the grouping sets of the answer are computed from these. `tally` is measured
     before all else: the bound on records is chosen from it, and until then is 1, where costs are largest.
     The answer has columns for the ends of its `intervals`, which may `miss` so often, or is without.
+
+    With `tallies`, which are measured first, no record is cut: what an individual adds to each of the
+    measures that they are of is held to a norm. Once it was `held`, noise is told as for measures without a
+    clip. At most so many records of an individual are `entering` joins, of tables that state no bound.
     """
 
     text: str
@@ -218,6 +223,9 @@ class QueryPlan:
     tally: Noise | None = None
     miss: float = MISS
     intervals: bool = True
+    tallies: tuple[Noise, ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
+    entering: int | None = None
 
     @property
     def rows(self) -> int:
@@ -234,7 +242,8 @@ class QueryPlan:
         """Every cost, in the order in which the answers are drawn."""
         first = () if self.selection is None else (self.selection.cost,)
         before = () if self.tally is None else (self.tally,)
-        return (*first, *(cost for noise in (*before, *self.choices, *self.noises) for cost in noise.costs))
+        chosen = (*before, *self.tallies, *self.choices)
+        return (*first, *(cost for noise in (*chosen, *self.noises) for cost in noise.costs))
 
     @property
     def added(self) -> tuple[Noise, ...]:
@@ -257,8 +266,13 @@ class QueryPlan:
             ),
             measures=tuple(noise.measure for noise in self.noises),
             max_groups=self.max_groups,
-            max_records=self.unit.max_records,
+            max_records=self.entering or self.unit.max_records,
         )
+
+    @property
+    def tallied_plan(self) -> QueryPlan:
+        """What is measured before norms are known: individuals, over all groups together."""
+        return replace(self.choice_plan, keys=self.keys, max_groups=self.max_groups, noises=self.tallies)
 
     @property
     def unbounded(self) -> tuple[exp.Expr, ...]:
@@ -281,6 +295,7 @@ class QueryPlan:
             choices=(),
             sets=None,
             tally=None,
+            tallies=(),
         )
 
     @property
@@ -293,9 +308,11 @@ class QueryPlan:
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
-        sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
+        sets: dict[str, Any] = {} if self.sets is None else {"grouping sets": self.sets.describe()}
         if self.tally is not None:
             sets["max_records"] = "private"
+        if self.tallies:
+            sets["clips"] = [noise.measure.describe() for noise in self.tallies]
         return {
             **chosen,
             **sets,
@@ -558,7 +575,8 @@ def mode_reach(choice: PrivateChoice, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or plan.choices or plan.sets or plan.tally or len(plan.added) < len(plan.noises):
+    chosen = plan.choices or plan.sets or plan.tally or plan.tallies
+    if not measured or chosen or len(plan.added) < len(plan.noises):
         raise refuse(
             "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
             "and EXPLAIN tells the expected error"

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.core.errors import refuse
-from sfumato.core.facts.table import PrivacyUnit, cap_unit
+from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
     Aggregate,
     Key,
@@ -33,6 +33,7 @@ from sfumato.sql.check import (
     is_moment,
     refuse_deep,
 )
+from sfumato.sql.clips import JOINED, calibrate_clips, can_clip, hold_noises, is_worth_its_epsilon
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.plan import (
     AnyNoise,
@@ -92,11 +93,14 @@ def prepare_query(
     selection_delta: Fraction,
     chosen: Mapping[str, tuple[Fraction, Fraction]] | None = None,
     cap: int | None = None,
+    clips: tuple[tuple[int, int], ...] = (),
+    clip: bool = True,
 ) -> Callable[[Fraction], QueryPlan]:
     """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon.
 
     `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known, and
-    `cap` is the bound on the records of an individual that was.
+    `cap` is the bound on the records of an individual that was, and `clips` are those of norms. Without
+    `clip` no bounds of norms are chosen.
     """
     if statement.query.args.get("distinct"):
         raise refuse("SELECT DISTINCT beside aggregates; groups are listed once, by GROUP BY")
@@ -107,7 +111,9 @@ def prepare_query(
     query, declared = statement.query, relation.unit
     if declared is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
-    unit = _bound_unit(declared, relation, catalog, cap)
+    unbounded_tables = _list_unbounded(relation, catalog)
+    entering = JOINED if len(unbounded_tables) > 1 else MOST_RECORDS
+    unit = cap_unit(declared, entering) if unbounded_tables else declared
     relation = replace(relation, unit=unit)
     keys, answered = read_keys(query, relation)
     if unit.column is None and statement.around and any(key.is_open for key in keys):
@@ -125,7 +131,18 @@ def prepare_query(
         relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
     )
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
-    parts = len(measures) + len(unbounded) + declared.private_records
+    clips_people = (
+        clip
+        and answered is None
+        and statement.within is None
+        and can_clip(measures, keys, unit)
+        and (bool(unbounded_tables) or not (relation.individuals or statement.max_groups))
+    )
+    chooses_cap = bool(unbounded_tables) and not clips_people and not relation.individuals
+    if chooses_cap:
+        unit = _bound_unit(declared, relation, catalog, cap)
+        relation = replace(relation, unit=unit)
+    parts = len(measures) + len(unbounded) + chooses_cap
     _check_groups(keys, measures)
     if answered is not None:
         _check_sets(keys, measures)
@@ -148,7 +165,7 @@ def prepare_query(
             parts=parts,
             min_individuals=statement.min_individuals,
         )
-        tally, rest = plan_tally(declared, rest, parts=parts)
+        tally, rest = plan_tally(declared if chooses_cap else unit, rest, parts=parts)
         choices, rest = plan_choices(unbounded, unit, rest, parts=len(measures) + len(unbounded))
         if tally is not None:
             delta = Fraction(0)  # which noise is narrower would depend on what is chosen
@@ -157,6 +174,14 @@ def prepare_query(
             facts = {"epsilon": rest, "delta": delta}
             return calibrate_noise(measures, unit, max_groups, **facts, levels=levels, together=together)
 
+        noises: tuple[AnyNoise, ...] = ()
+        tallies: tuple[Noise, ...] = ()
+        if clips_people:
+            noises, tallies = calibrate_clips(measures, unit, epsilon=rest, delta=delta, groups=max_groups)
+            if not unbounded_tables and not is_worth_its_epsilon(tallies, unit):
+                noises, tallies = (), ()
+        if tallies and clips:
+            noises = hold_noises(noises, clips)
         sets = None
         if answered is not None:
             # Of the first measure that noise is added to: none of a plan with grouping sets is chosen.
@@ -173,7 +198,7 @@ def prepare_query(
             max_groups=max_groups,
             keys=keys,
             aggregates=aggregates,
-            noises=calibrate(1 if sets is None else len(sets.levels)),
+            noises=noises or calibrate(1 if sets is None else len(sets.levels)),
             outputs=outputs,
             selection=selection,
             stages=stages,
@@ -181,6 +206,9 @@ def prepare_query(
             choices=choices,
             sets=sets,
             tally=tally,
+            tallies=tallies,
+            held=clips if tallies else (),
+            entering=None if chooses_cap or not unbounded_tables else entering,
         )
         rehearse_query(plan)
         return plan
@@ -198,6 +226,12 @@ def _count_together(outputs: tuple[Output, ...], aggregates: tuple[Aggregate, ..
     return found
 
 
+def _list_unbounded(relation: Relation, catalog: Catalog) -> list[str]:
+    """The tables of people's records, each as often as it is read, that state no bound."""
+    found = [(name, catalog[name].table) for name in relation.tables]
+    return [name for name, table in found if table is not None and table.unit.private_records]
+
+
 def _bound_unit(declared: PrivacyUnit, relation: Relation, catalog: Catalog, cap: int | None) -> PrivacyUnit:
     """The unit of a statement; where its bound on records is to be chosen, with the one that was, or 1."""
     if not declared.private_records:
@@ -205,7 +239,10 @@ def _bound_unit(declared: PrivacyUnit, relation: Relation, catalog: Catalog, cap
     source = catalog[relation.tables[0]].table
     derived = relation.joined or relation.individuals or len(relation.tables) > 1
     if derived or source is None or source.unit != declared:
-        raise refuse('max_records = "private" is for statements about the records of one table; declare it')
+        raise refuse(
+            'max_records = "private" of joined tables, for more than COUNT, SUM and what is made of them in '
+            "public groups; ask for these in a statement of their own, or declare a number of records"
+        )
     return cap_unit(declared, cap or 1)
 
 

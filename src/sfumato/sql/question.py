@@ -39,7 +39,10 @@ _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
 _FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages", "around", "miss", "intervals")
-_ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
+_ASKED = (
+    *("relation", "unit", "max_groups", "keys", "noises", "selection"),
+    *("choices", "sets", "tally", "tallies", "held", "entering"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,8 @@ def can_reuse(plan: QueryPlan) -> bool:
     inner = [node.alias for node in plan.relation.tree.find_all(exp.Table, exp.Subquery)]
     # A name of an inner query must not be one that tables are given here.
     clear = not any(_GIVEN.fullmatch(name) for name in inner if name.lower() not in plan.relation.fields)
-    known = not plan.choices and plan.tally is None and plan.sets is None and not plan.relation.chosen
+    chosen = plan.choices or plan.tally or plan.tallies or plan.relation.chosen
+    known = not chosen and plan.sets is None
     return plain and clear and known
 
 

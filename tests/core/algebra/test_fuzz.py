@@ -260,7 +260,8 @@ def find_fault(one, two, checked):
         ]
         gap = np.concatenate(gaps) if gaps else np.zeros(1)
         for norm, size in (("L1", np.abs(gap).sum()), ("L2", np.sqrt((gap**2).sum()))):
-            if norm == "L1" and measure.clip is not None and measure.clip.norm == "L2":
+            clip = measure.clip
+            if norm == "L1" and clip is not None and clip.norm == "L2" and clip.bound is not None:
                 continue  # which is refused
             if size > float(core.find_sensitivity(measure, checked, norm=norm)) * (1 + 1e-12):
                 return f"{measure.statistic}: {norm} distance {size}"

@@ -322,13 +322,14 @@ def bound_measure(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Lit
     """
     clip = measure.clip
     if clip is not None:
-        if norm == "L1" and clip.norm == "L2":
+        is_held = clip.bound is not None
+        if is_held and norm == "L1" and clip.norm == "L2":
             raise refuse("noise for what is bounded in L1 on what is held to an L2 norm")
         return histogram_sensitivity(
-            contribution=Fraction(1 if clip.bound is None else clip.bound),
+            contribution=Fraction(clip.bound or 1),
             norm=norm,
             neighbours=unit.neighbours,
-            signed=clip.bound is not None and measure.is_signed,
+            signed=is_held and measure.is_signed,
         )
     match measure.statistic:
         case "records per individual":

@@ -594,13 +594,12 @@ def _derive_unit(spec: Mapping[str, Any], reference: Reference) -> PrivacyUnit:
         )
     if "max_records" not in spec or spec["max_records"] == "TODO":
         raise SchemaError("references needs max_records, the most records of one individual that may count")
-    if spec["max_records"] == "private":
-        raise SchemaError(
-            'max_records = "private" is for tables without references; write the most records of one '
-            "individual that may count, such as max_records = 5"
-        )
+    private = spec["max_records"] == "private"
     return replace(
-        unit, max_records=spec["max_records"], max_groups=spec.get("max_groups"), private_records=False
+        unit,
+        max_records=MOST_RECORDS if private else spec["max_records"],
+        max_groups=spec.get("max_groups"),
+        private_records=private,
     )
 
 

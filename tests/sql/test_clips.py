@@ -1,0 +1,168 @@
+"""People are clipped and not records where that gains: what is chosen, what it costs, what is said of it."""
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from helpers.projects import open_rows
+from sfumato.core.algebra.measures import NORMS
+from sfumato.sql import clips
+
+MUCH = 10_000_000
+COLUMNS = {"clinic": {"values": ["a", "b", "empty"]}, "fee": {"bounds": [0, 50]}, "debt": {"bounds": [-9, 9]}}
+
+
+def make_rows():
+    """Three thousand people with one to four records, and one with two thousand."""
+    person = np.concatenate([np.repeat(np.arange(3000), np.arange(3000) % 4 + 1), np.full(2000, 9999)])
+    number = np.arange(person.size)
+    return {
+        "person": person,
+        "clinic": np.where(number % 4 == 0, "b", "a"),
+        "fee": number % 51 * 1.0,
+        "debt": number % 19 - 9.0,
+        "ward": np.char.add("w", (number % 3).astype(str)),
+    }
+
+
+@pytest.fixture(params=["add-remove", "replace"])
+def curator(request, tmp_path):
+    return open_rows(tmp_path, COLUMNS, make_rows(), max_records=200, neighbours=request.param)
+
+
+def ask(curator, rest, epsilon=1):
+    return curator.sql(f"DP-SELECT {epsilon} {rest}")
+
+
+def test_noise_is_that_of_what_most_people_need(curator):
+    answer = ask(curator, "COUNT(*) AS n, SUM(debt) AS d FROM t", epsilon=8)
+    row = answer.table.to_pylist()[0]
+    assert answer.spent == 8
+    # Of 9,500 records two thousand are of one, who counts with a few.
+    assert abs(row["n"] - 7504) < 60
+    assert row["n_high"] - row["n_low"] < 60
+    assert [note.split(" of an individual")[0] for note in answer.notes[:1]] in (
+        [["at most 4 records"], ["at most 5 records"], ["at most 8 records"]]
+    )
+    assert "debt" in answer.notes[1]
+    assert ask(curator, "COUNT(*) AS n, SUM(debt) AS d FROM t", epsilon=8).spent == 0
+
+
+def test_with_much_epsilon_nobody_is_clipped(curator):
+    answer = ask(curator, "clinic, COUNT(*) AS n, AVG(fee) AS a FROM t GROUP BY clinic", epsilon=MUCH)
+    rows = make_rows()
+    for row in answer.table.to_pylist():
+        mine = rows["clinic"] == row["clinic"]
+        assert row["n"] == mine.sum()
+        if mine.any():
+            assert row["a"] == pytest.approx(rows["fee"][mine].mean(), abs=0.01)
+    assert not any("lay beyond" in note for note in answer.notes)
+
+
+def test_what_is_cut_is_told(tmp_path):
+    person = np.concatenate([np.repeat(np.arange(200), 40), np.arange(1000, 1400)])
+    rows = {"person": person}
+    curator = open_rows(tmp_path, {}, rows, max_records="private")
+    (note,) = ask(curator, "COUNT(*) AS n FROM t", epsilon="0.05").notes
+    assert "of an individual counted, chosen privately" in note
+    told = clips.note_clip(clips.Measure(statistic="records"), NORMS.index(8), 130)
+    assert told.endswith("counted, chosen privately: about 13 % of all lay beyond, noisily")
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_gaussian_noise_goes_with_the_euclidean_norm(tmp_path, neighbours):
+    rows = make_rows()
+    many = {"fee": {"bounds": [0, 50]}, "clinic": COLUMNS["clinic"]}
+    curator = open_rows(tmp_path, many, rows, max_records=200, neighbours=neighbours)
+    sums = ", ".join(f"SUM(fee * {n}) AS s{n}" for n in range(1, 40))
+    explained = curator.sql(
+        f"EXPLAIN DP-SELECT 6 DELTA 1e-7 clinic, {sums} FROM t GROUP BY clinic"
+    ).explanation
+    assert "held to an L2 norm" in explained
+    assert "discrete gaussian noise" in explained
+    answer = curator.sql(f"DP-SELECT 6 DELTA 1e-7 clinic, {sums} FROM t GROUP BY clinic")
+    assert answer.spent == 6
+    assert answer.table.num_rows == 3
+
+
+def test_few_records_short_prices_and_stated_errors_keep_cutting_records(tmp_path, curator):
+    for rest, told in (
+        ("1 COUNT(*) AS n FROM t", "no record is cut"),
+        ("0.0001 COUNT(*) AS n FROM t", "at most 200 rows"),
+        ("WITHIN 5000 COUNT(*) AS n FROM t", "at most 200 rows"),
+        ("1 MEDIAN(fee) AS n FROM t", "at most 200 rows"),
+        ("1 COUNT(*) AS n FROM (SELECT person FROM t GROUP BY person) AS p", "one row for each individual"),
+    ):
+        assert told in curator.sql(f"EXPLAIN DP-SELECT {rest}").explanation
+    assert clips.expected_gain(20) < clips.GAIN < clips.expected_gain(50)
+
+
+def test_a_bound_that_nobody_is_seen_at_is_one_record(tmp_path):
+    rows = {"person": np.arange(7) % 3, "fee": np.arange(7) * 1.0}
+    curator = open_rows(tmp_path, {"fee": {"bounds": [0, 50]}}, rows, max_records="private")
+    answer = ask(curator, "SUM(fee) AS s, COUNT(*) AS n FROM t WHERE fee > 900", epsilon="0.01")
+    assert np.isfinite(answer.table["s"][0].as_py())
+    assert answer.notes[1].startswith("at most 1 record of an individual counted")
+
+
+def test_tables_without_a_bound_are_joined_referred_to_and_put_together(tmp_path):
+    rng = np.random.default_rng(3)
+    visits = {"person": np.repeat(np.arange(2000), 2), "visit": np.arange(4000)}
+    items = {"visit": rng.integers(0, 4000, 9000), "price": rng.integers(1, 10, 9000) * 1.0}
+    kinds = {"price": rng.integers(0, 2, 10)}
+    pq.write_table(pa.table(visits), tmp_path / "visits.parquet")
+    pq.write_table(pa.table(items), tmp_path / "items.parquet")
+    pq.write_table(
+        pa.table({"price": np.arange(10) * 1.0, "kind": kinds["price"]}), tmp_path / "kinds.parquet"
+    )
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1e9\ndelta = 1e-5\n[tables.visits]\nsource = "visits.parquet"\n'
+        'unit = "person"\n'
+        'max_records = "private"\n[tables.items]\nsource = "items.parquet"\nmax_records = "private"\n'
+        'references = {visit = "visits.visit"}\n[tables.items.columns.price]\nbounds = [0, 10]\n'
+        '[tables.kinds]\nsource = "kinds.parquet"\npublic = true\n'
+    )
+    curator = sf.open(tmp_path / "sfumato.toml")
+    whole, total = 9000, items["price"].sum()
+    for rest in (
+        "COUNT(*) AS n, SUM(price) AS s FROM items",
+        "COUNT(*) AS n, SUM(i.price) AS s FROM items i JOIN visits v ON i.visit = v.visit",
+        "COUNT(*) AS n, SUM(i.price) AS s FROM items i JOIN kinds k ON i.price = k.price",
+    ):
+        (row,) = ask(curator, rest, epsilon=MUCH).table.to_pylist()
+        assert (row["n"], row["s"]) == (whole, pytest.approx(total, rel=1e-4)), rest
+    inner = "(SELECT person, COUNT(*) AS n FROM visits GROUP BY person) AS p"
+    assert ask(curator, f"SUM(n) AS n FROM {inner}", epsilon=MUCH).table["n"][0].as_py() == 4000
+    both = "(SELECT person FROM visits UNION ALL SELECT person FROM items) AS u"
+    assert ask(curator, f"COUNT(*) AS n FROM {both}", epsilon=MUCH).table["n"][0].as_py() == 13000
+    assert ask(curator, f"AVG(n) AS n FROM {inner}").spent == 1
+
+
+def test_chosen_bounds_are_stored_with_the_answer(curator):
+    rest = "clinic, COUNT(*) AS n FROM t GROUP BY clinic HAVING COUNT(*) > 100"
+    first = ask(curator, rest, epsilon=2)
+    again = ask(curator, rest, epsilon=2)
+    assert again.spent == 0
+    assert again.table.equals(first.table)
+    assert again.notes == first.notes
+
+
+def test_the_bound_weighs_what_is_cut_against_noise():
+    unit = clips.PrivacyUnit(column="p", max_records=200)
+    measure = clips.Measure(statistic="records")
+    (noise,), (tally,) = clips.calibrate_clips(
+        (measure,), unit, epsilon=Fraction(1), delta=Fraction(0), groups=1
+    )
+    counts = np.zeros(len(NORMS), np.int64)
+    counts[NORMS.index(1)], counts[NORMS.index(8)] = 9000, 1000
+    place, cut = clips.choose_clip(counts, tally, noise=noise, groups=1)
+    assert (NORMS[place], cut) == (8, 0)
+    place, cut = clips.choose_clip(counts, tally, noise=noise, groups=10**6)
+    assert NORMS[place] == 1
+    assert cut == pytest.approx(1000 * 1000 * 5.5 / (9000 + 6500), rel=0.2)
+    place, cut = clips.choose_clip(np.zeros(len(NORMS), np.int64), tally, noise=noise, groups=1)
+    assert (NORMS[place], cut) == (1, 0)
