@@ -73,9 +73,9 @@ def _aggregate(measure, values, groups):
     """What the engine would count for `measure`, the same for every group."""
     centre, half = float(measure.centre), float(measure.high - measure.low) / 2
     if measure.statistic == "quantile":
-        histogram = np.zeros((groups, CELLS + 1), np.int64)
+        histogram = np.zeros((groups, measure.steps + 1), np.int64)
         for value in values:
-            histogram[:, math.floor((value - LOW) * CELLS / (HIGH - LOW))] += 1
+            histogram[:, math.floor((value - LOW) * measure.steps / (HIGH - LOW))] += 1
         return histogram
     each = {
         "records": lambda value: 1,
@@ -247,23 +247,34 @@ def test_medians_of_rare_groups_are_covered(name):
     assert quantile_misses("MEDIAN(x)", RECORDS[name]) <= binomial_limits(600)[1]
 
 
-@pytest.mark.parametrize("epsilon", ["0.1", "1", "6"])
-@pytest.mark.parametrize(("low", "high"), [(1001, 999), (1000, 1001)])
-def test_medians_beside_a_gap_are_covered_and_not_too_wide(epsilon, low, high):
-    """The worst case: the median is one of many equal records, and beside them nothing is for a long way."""
-    values, trials = [9.0] * low + [75.0] * high, 3000
-    misses = quantile_misses("MEDIAN(x)", values, trials=trials, epsilon=epsilon)
-    # With much epsilon the one record more on the right side is noticed, and fewer miss.
-    assert misses <= binomial_limits(trials)[1]
-    if epsilon != "6":
-        assert misses >= binomial_limits(trials, 0.035)[0]
+@pytest.mark.parametrize("epsilon", ["1", "6"])
+@pytest.mark.parametrize("records", [60, 100])
+def test_medians_beside_a_gap_are_covered(epsilon, records):
+    values = [9 + index / 2000 for index in range(1000 + records)]
+    values += [75 + index / 2000 for index in range(1000 - records)]
+    assert quantile_misses("MEDIAN(x)", values, epsilon=epsilon) <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("values", [[9.0] * 1100 + [75.0] * 900, [0.0] * 1300 + [75.0] * 700])
+def test_medians_that_many_records_share_are_covered(values):
+    assert quantile_misses("MEDIAN(x)", values, epsilon="3") <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("epsilon", ["1", "6"])
+def test_intervals_of_medians_are_about_as_wide_as_their_errors(epsilon):
+    values = [5 + index / 900 for index in range(63_000)]
+    table = draw_answers("MEDIAN(x) AS q", values, groups=60, epsilon=epsilon)
+    value, low, high = (np.asarray(table[f"q{end}"]) for end in ("", "_low", "_high"))
+    error = np.sqrt(np.mean((value - statistics.median(values)) ** 2))
+    assert 1.5 * error <= np.median(high - low) / 2 <= 4 * error
 
 
 @pytest.mark.parametrize(("select", "value"), [("MIN(x)", 79.99), ("MAX(x)", 0.01)])
-@pytest.mark.parametrize("epsilon", ["0.1", "6"])
+@pytest.mark.parametrize("epsilon", ["0.1", "5.55"])
 def test_extremes_at_the_far_bound_are_covered_and_not_too_wide(select, value, epsilon):
-    trials = 3000
-    misses = quantile_misses(select, [value] * 3000, trials=trials, epsilon=epsilon)
+    # As many records as the choice aims inside: one more, or one less, would tell the extreme from others.
+    trials, aimed = 3000, math.ceil(math.log(19 * 1027 / 2) * 6 / float(epsilon))
+    misses = quantile_misses(select, [value] * aimed, trials=trials, epsilon=epsilon)
     assert binomial_limits(trials, 0.04)[0] <= misses <= binomial_limits(trials)[1]
 
 
@@ -276,9 +287,9 @@ def test_quantiles_of_skewed_groups_are_covered(select, records, epsilon):
 
 
 def test_the_difference_of_two_quantiles_is_covered():
-    values, trials = [9.0] * 501 + [75.0] * 499, 1500
+    values, trials = [9 + index / 30 for index in range(2001)], 1500
     table = draw_answers("MAX(x) - MEDIAN(x) AS q", values, groups=trials, epsilon="1", records=1)
-    assert count_misses(table, "q", 66.0, slack=HIGH / CELLS) <= binomial_limits(trials)[1]
+    assert count_misses(table, "q", 1000 / 30, slack=HIGH / CELLS) <= binomial_limits(trials)[1]
 
 
 def test_a_too_narrow_interval_is_noticed():

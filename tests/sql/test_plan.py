@@ -16,7 +16,7 @@ from sfumato.core.facts.table import PrivacyUnit
 from sfumato.curator.explain import explain_query
 from sfumato.sql.aggregates import Key
 from sfumato.sql.plan import PrivateChoice, half_width, least_epsilon, plan_selection
-from sfumato.sql.planner import plan_query
+from sfumato.sql.planner import plan_query, prepare_query
 from sfumato.sql.relation import UNIT, Source
 from sfumato.sql.rows import plan_rows
 from sfumato.sql.statement import read_statement
@@ -219,16 +219,44 @@ def test_open_groups_are_selected_at_a_threshold():
     assert plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region").selection is None
 
 
-def test_a_quantile_spends_three_fifths_on_its_answer():
+def test_a_quantile_spends_nearly_all_on_its_answer():
     found = plan("DP-SELECT 1 MEDIAN(amount) FROM t")
     (noise,) = found.noises
-    assert [cost.scale for cost in noise.costs] == [Fraction(3, 5), Fraction(1, 5), Fraction(1, 5)]
+    assert [cost.scale for cost in noise.costs] == [Fraction(47, 50), Fraction(3, 100), Fraction(3, 100)]
     assert spent(found) == 1
     ranks = noise.drawn.ranks
     # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
-    assert [each.rate for each in ranks] == [Fraction(3, 200), Fraction(1, 200), Fraction(1, 200)]
-    # An end misses with 5 %: odds of 19 to 1 against it.
-    assert -ranks[1].shift == ranks[2].shift == math.ceil(200 * math.log(19))
+    assert [each.rate for each in ranks] == [Fraction(47, 2000), Fraction(3, 4000), Fraction(3, 4000)]
+    # An end misses with 5 %: odds of 19 to 1 against it, among blocks of a quarter of all that is nearer.
+    assert -ranks[1].shift == ranks[2].shift == math.ceil(4000 / 3 * math.log(4 * 19))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "steps"),
+    [
+        ("MEDIAN(month)", 11),
+        ("QUANTILE_CONT(visits * 2, 0.9)", 14),
+        ("MAX(visits)", 7),
+        ("MEDIAN(amount)", 2**14),
+        ("MIN(amount)", 1024),
+    ],
+)
+def test_a_quantile_has_a_step_for_each_whole_number(aggregate, steps):
+    (noise,) = plan(f"DP-SELECT 1 {aggregate} FROM t").noises
+    assert (noise.measure.steps, noise.measure.whole) == (steps, "amount" not in aggregate)
+
+
+def test_many_groups_have_fewer_steps_each():
+    found = plan("DP-SELECT 1 month, region, MEDIAN(amount) FROM t GROUP BY month, region, month % 5")
+    assert found.noises[0].measure.steps == 2**20 // found.groups
+
+
+def test_nothing_is_spent_on_intervals_that_nobody_asks_for():
+    statement = read_statement("DP-SELECT 1 MEDIAN(amount) FROM t")
+    make = prepare_query(statement, catalog(), selection_delta=Fraction(0), intervals=False)
+    (noise,) = make(Fraction(1)).noises
+    assert [cost.scale for cost in noise.costs] == [1]
+    assert make(Fraction(1)).digest != plan("DP-SELECT 1 MEDIAN(amount) FROM t").digest
 
 
 @pytest.mark.parametrize(("aggregate", "sign"), [("MIN(amount)", 1), ("MAX(amount)", -1)])
@@ -237,7 +265,7 @@ def test_an_extreme_is_one_choice(aggregate, sign):
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [1]
     (ranks,) = noise.drawn.ranks
-    assert ranks.shift == sign * math.ceil(math.log(19 * 1027) / float(ranks.rate))
+    assert ranks.shift == sign * math.ceil(math.log(19 * 1027 / 2) / float(ranks.rate))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +281,7 @@ def test_intervals_that_hold_together_are_wider(outputs, odds):
     found = plan(f"DP-SELECT 1 {outputs} FROM t")
     (noise,) = [each for each in found.noises if isinstance(each, PrivateChoice)]
     _, _, high = noise.drawn.ranks
-    assert high.shift == math.ceil(math.log(odds) / float(high.rate))
+    assert high.shift == math.ceil(math.log(4 * odds) / float(high.rate))
 
 
 def test_within_is_the_least_epsilon():

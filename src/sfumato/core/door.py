@@ -375,7 +375,8 @@ def _draw_measure(
         for rank in drawn.ranks:
             answers = steps[0] if steps else None
             true_scores = score_steps(true_values, measure, rank, answers)
-            steps.append(find_step(noise.exponential_choice(true_scores, rate=rank.rate), rank, answers))
+            places = noise.exponential_choice(true_scores, rate=rank.rate)
+            steps.append(find_step(places, measure, rank, answers))
         return np.stack(steps)
     vectors = list_vectors(asked, measure, drawn, true_values)
     noisy = [noise.add_noise(each, kind=drawn.kind, scale=drawn.scale) for each in vectors]

@@ -448,7 +448,8 @@ class Desk:
     def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         """The plan of a statement as a ledger has it."""
         prepared = self.prepare(statement, epsilon=None)
-        make = prepare_query(prepared, catalog, selection_delta=self.find_budget().selection)
+        delta = self.find_budget().selection
+        make = prepare_query(prepared, catalog, selection_delta=delta, intervals=self.intervals)
         return make(prepared.epsilon or Fraction(0))
 
     def _suffices(self, derived: Derived, plan: QueryPlan, statement: Statement) -> bool:
@@ -467,11 +468,12 @@ class Desk:
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         selection_delta = self.find_budget().selection
-        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, **bounds)
+        prepare = partial(prepare_query, intervals=self.intervals)
+        plan_at = prepare(statement, catalog, selection_delta=selection_delta, **bounds)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
-        plan = replace(plan_at(epsilon), intervals=self.intervals)
+        plan = plan_at(epsilon)
         if plan.tally is not None and bounds.get("cap") is None:
             for each in CAPS:  # whatever will be chosen is possible, and paid for
                 bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)

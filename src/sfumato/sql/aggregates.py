@@ -9,14 +9,14 @@ chosen from a histogram over public steps or labels.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
-from sfumato.core.algebra.measures import CELLS, OPEN, Measure
+from sfumato.core.algebra.measures import CELLS, MOST_PLACES, OPEN, Measure
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import code_name
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top
@@ -50,6 +50,8 @@ AggregateKind = Literal[
 _FINEST = 2**20
 _SQUARES = 2**16
 _FINEST_SHARE = 10**6
+# All groups of a quantile have about so many steps together.
+_STEPS_AT_ONCE = 2**20
 _PAIRED: dict[type[exp.Expr], AggregateKind] = {
     exp.CovarPop: "covariance",
     exp.CovarSamp: "covariance",
@@ -256,9 +258,42 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
         measure = Measure(statistic="quantile", tree=tree, low=low, high=high, parts=parts, private=private)
         return Aggregate(kind="quantiles", measures=(measure,))
     share = _quantile_of(node) if share is None else share
-    return _single(
-        Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share, private=private)
+    return _single(_quantile(tree, low, high, share, whole=whole, private=private))
+
+
+def _quantile(
+    tree: exp.Expr,
+    low: Fraction,
+    high: Fraction,
+    share: Fraction,
+    *,
+    whole: bool,
+    private: exp.Expr | None = None,
+) -> Measure:
+    """A quantile among as many steps as may be: one for each whole number, or `MOST_PLACES`.
+
+    MIN and MAX aim the farther inside the more steps there are, so that they have no more than `CELLS`.
+    """
+    whole = whole and low.denominator == high.denominator == 1
+    most = CELLS if share in (0, 1) else MOST_PLACES
+    steps = min(most, int(high - low)) if whole else most
+    return Measure(
+        statistic="quantile",
+        tree=tree,
+        low=low,
+        high=high,
+        quantile=share,
+        private=private,
+        steps=steps,
+        whole=whole,
     )
+
+
+def limit_steps(aggregate: Aggregate, groups: int) -> Aggregate:
+    """The same with no more steps of a quantile than so many groups have memory for."""
+    most = max(CELLS, _STEPS_AT_ONCE // groups)
+    measures = tuple(replace(each, steps=most) if each.steps > most else each for each in aggregate.measures)
+    return replace(aggregate, measures=measures)
 
 
 def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None) -> Aggregate:
@@ -327,13 +362,10 @@ def _read_date(
     step = 86_400 * 10**6 if days else 10**6
     count = exp.Anonymous(this="epoch_us", expressions=[operand.copy()])
     low, high = Fraction(to_microseconds(first), step), Fraction(to_microseconds(stop), step)
-    measure = Measure(
-        statistic="quantile",
-        tree=only_where(condition, exp.Div(this=count, expression=exp.Literal.number(step))),
-        low=low,
-        high=high,
-        quantile=_quantile_of(node) if share is None else share,
-    )
+    if days and high.denominator == 1:
+        high = max(low + 1, high - 1)  # the last day, where there is more than one
+    tree = only_where(condition, exp.Div(this=count, expression=exp.Literal.number(step)))
+    measure = _quantile(tree, low, high, _quantile_of(node) if share is None else share, whole=days)
     return Aggregate(measures=(measure,), type=pa.date32() if days else pa.timestamp("us"))
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.measures import CELLS
+from sfumato.core.algebra.asks import Ranked, list_blocks
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.errors import refuse
 from sfumato.sql.plan import AnyNoise, Noise, PrivateChoice, group_widths, half_width, normal_width
 
@@ -38,6 +40,16 @@ if TYPE_CHECKING:
 _BLOCK = 2000
 # Errors of variances that are smaller than so much of them are taken to first order.
 _SURE = 0.25
+# Tuned on made-up values of nine laws, 300 to 100,000 of them, at epsilon .1 and 1, and tried on others
+# (benchmarks/quantiles.py). The ends are noisy, and what lies between so few values differs by itself.
+_WIDER = 1.15
+_SPACING = 0.5
+# Beside one end that is so many times nearer than the other there is a gap, or many equal values.
+_UNEVEN = 5.0
+# Beyond the data there is no end. Values are taken to be so much less dense there than on the other side, if
+# that end is at least so many steps away, and not at one of many equal values.
+_BEYOND = 1.75
+_DISTINCT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,9 @@ def aggregate_band(
     """
     if rehearse:
         noise, values = parts[0]
-        whole = aggregate.kind == "measure" and isinstance(noise, Noise) and noise.measure.grid == 1
+        whole = aggregate.kind == "measure" and (
+            noise.measure.grid == 1 if isinstance(noise, Noise) else noise.measure.whole
+        )
         whole = whole and values.dtype == np.int64
         shape = values[0].shape if values.ndim > 1 else values.shape
         return Band(*[np.zeros(shape, np.int64 if whole else np.float64)] * 3)
@@ -147,15 +161,7 @@ def combine(tree: exp.Expr, left: Band, right: Band) -> Band:
 def _measured(noise: AnyNoise, noisy: NDArray[np.int64], share: float) -> Band:
     measure = noise.measure
     if isinstance(noise, PrivateChoice):
-        cells = [_cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
-        lower, upper = cells[0]
-        value = (lower + upper) / 2
-        if len(cells) > 1:
-            return Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
-        # MIN or MAX, whose one choice lies inside with 95 %: the extreme is between it and the bound.
-        if measure.quantile == 0:
-            return Band(value, np.full_like(value, float(measure.low)), upper)
-        return Band(value, lower, np.full_like(value, float(measure.high)))
+        return Band(*find_quantile(noise, noisy, share))
     width = group_widths(noise, share)
     if measure.grid == 1:
         whole = np.ceil(width).astype(np.int64)
@@ -164,15 +170,81 @@ def _measured(noise: AnyNoise, noisy: NDArray[np.int64], share: float) -> Band:
     return Band(value, value - width / measure.grid, value + width / measure.grid)
 
 
-def _cell_edges(
-    chosen: NDArray[np.int64], low: float, high: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The interval that each chosen candidate stands for."""
-    width = (high - low) / CELLS
-    lower = np.clip(low + (chosen - 1) * width, low, high)
-    upper = np.clip(low + chosen * width, low, high)
-    upper = np.where(chosen == 0, low, upper)
-    return lower, upper
+def find_quantile(
+    choice: PrivateChoice, steps: NDArray[np.int64], share: float
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The quantile of every group, with the ends of an interval that misses the true one in `share`.
+
+    `steps` are those of the answer and of the two ends, in rows. The ends hold the true quantile, but they
+    aim far out. Where both lie about equally far from the answer, values are about as dense on both sides,
+    and the interval is as much shorter as the answer errs less; elsewhere it goes to an end, or to the bound.
+    """
+    assert isinstance(choice.drawn, Ranked)
+    measure, ranks = choice.measure, choice.drawn.ranks
+    share_asked = measure.quantile or Fraction(0)
+    value, lower, upper = _read_steps(measure, steps[0])
+    low, high = (np.full_like(value, float(each)) for each in (measure.low, measure.high))
+    if share_asked in (0, 1):
+        # The one choice lies inside with 95 %: the extreme is between it and the bound.
+        low, high = (low, upper) if share_asked == 0 else (lower, high)
+    elif len(steps) == 3:
+        outermost = _read_steps(measure, steps[1])[1], _read_steps(measure, steps[2])[2]
+        wanted = math.log(1 / share) / float(ranks[0].rate) / share_asked.denominator
+        wanted = _WIDER * wanted + _SPACING * math.sqrt(wanted)
+        part = min(1.0, wanted * share_asked.denominator / ranks[2].shift)
+        reach = [
+            part * each * float(measure.high - measure.low) / measure.steps
+            for each in _choose_reach(measure, steps)
+        ]
+        near = [np.ceil(each) if measure.whole else each for each in reach]
+        low = np.where(np.isfinite(reach[0]), np.maximum(lower - near[0], low), outermost[0])
+        high = np.where(np.isfinite(reach[1]), np.minimum(upper + near[1], high), outermost[1])
+    kind = np.int64 if measure.whole else np.float64
+    return value.astype(kind), np.minimum(low, value).astype(kind), np.maximum(high, value).astype(kind)
+
+
+def _choose_reach(measure: Measure, steps: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How many steps there are, on each side, to the rank that its end aimed at; infinite if it is not known.
+
+    Steps on both sides are made equal where they are nearly so: the ends are noisier than values are uneven.
+    """
+    answer, low, high = steps
+    known = low > 0, high < measure.steps + 2
+    first, last = list_blocks(measure.steps)
+    below, above = (
+        (first + last)[np.minimum(np.searchsorted(last, np.abs(each - answer)), last.size - 1)] / 2
+        for each in (low, high)
+    )
+    both = known[0] & known[1]
+    nearer, farther = np.minimum(below, above) + 0.5, np.maximum(below, above) + 0.5
+    even = both & (farther <= _UNEVEN * nearer)
+    middle = np.sqrt(nearer * farther) - 0.5
+    share = measure.quantile or Fraction(0)
+    # There are enough values on the longer side of the quantile, and too few on the other.
+    only_below = (share > Fraction(1, 2)) & known[0] & ~known[1] & (below >= _DISTINCT)
+    only_above = (share < Fraction(1, 2)) & known[1] & ~known[0] & (above >= _DISTINCT)
+    cases = [even, only_below, only_above]
+    sides = [middle, _BEYOND * below, _BEYOND * above]
+    return (
+        np.select([*cases, both & (below < above)], [*sides, below], np.inf),
+        np.select([*cases, both & (above < below)], [*sides, above], np.inf),
+    )
+
+
+def _read_steps(
+    measure: Measure, steps: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The middle of the interval that each candidate stands for, and its ends; of whole numbers, whole."""
+    low, high = float(measure.low), float(measure.high)
+    width = (high - low) / measure.steps
+    lower = np.clip(low + (steps - 1) * width, low, high)
+    upper = np.where(steps == 0, low, np.clip(low + steps * width, low, high))
+    if not measure.whole:
+        return (lower + upper) / 2, lower, upper
+    # The upper end of a step belongs to the next one; the upper bound is one of its own.
+    lower = np.ceil(lower)
+    upper = np.where(steps > measure.steps, high, np.maximum(lower, np.ceil(upper) - 1))
+    return np.floor((lower + upper) / 2), lower, upper
 
 
 def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.measures import CELLS, Measure
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import LedgerError
@@ -230,7 +230,7 @@ def note_edges(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
             continue
         values = evaluator.band(exp.column(str(number), table=AGGREGATE)).value
         # A quantile is the middle of a step.
-        step = (measure.high - measure.low) / CELLS if quantile else 0
+        step = (measure.high - measure.low) / measure.steps if quantile and not measure.whole else 0
         for end, reached in (
             (measure.low, values <= measure.low + step),
             (measure.high, values >= measure.high - step),

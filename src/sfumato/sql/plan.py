@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from sfumato.accounting import calibrate_scale
 from sfumato.core.algebra.asks import (
-    CANDIDATES,
+    GROWTH,
     Divided,
     Kept,
     Labelled,
@@ -52,6 +52,9 @@ MISS = 0.05
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
+# Of a quantile's epsilon what each end of its interval gets. With less, ends lie so far out that fewer tables
+# tell how dense values are around the answer; with more, the answer errs more (benchmarks/quantiles.py).
+_END = Fraction(3, 100)
 _STRAY = 1e-3  # how often noise alone may take bounds, or a number of records, far beyond what there is
 
 
@@ -90,6 +93,11 @@ class Noise:
         """Its kind and scale, as records name them."""
         return self.kind, self.scale
 
+    @property
+    def shares(self) -> dict[str, list[str]]:
+        """What records name beside its law: nothing."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateChoice:
@@ -113,6 +121,12 @@ class PrivateChoice:
     def distance(self) -> Fraction:
         """A number that is the larger the farther what is chosen lies from the best."""
         return self.law[1] if isinstance(self.drawn, Labelled) else -self.epsilon
+
+    @property
+    def shares(self) -> dict[str, list[str]]:
+        """The epsilon of each choice of a quantile, by which records tell those with an interval."""
+        ranked = isinstance(self.drawn, Ranked)
+        return {"choices": [str(cost.scale) for cost in self.costs]} if ranked else {}
 
     is_normal: ClassVar[bool] = False
 
@@ -323,7 +337,12 @@ class QueryPlan:
             "unit": self.unit.describe(),
             "max_groups": self.max_groups,
             "noise": [
-                {"measure": noise.measure.describe(), "kind": noise.law[0], "scale": noise.law[1]}
+                {
+                    "measure": noise.measure.describe(),
+                    "kind": noise.law[0],
+                    "scale": noise.law[1],
+                    **noise.shares,
+                }
                 for noise in self.noises
             ],
             "selection": None if self.selection is None else self.selection.to_record(),
@@ -458,11 +477,13 @@ def calibrate_noise(
     delta: Fraction,
     levels: int = 1,
     together: Mapping[Measure, int] = {},
+    intervals: bool = True,
 ) -> tuple[AnyNoise, ...]:
     """The noise of `measures`: epsilon shared equally, or Gaussian at `delta` for all where that is smaller.
 
     An individual, by `unit`, is in at most `groups` groups. Each is measured on so many `levels`. `together`
-    has the most aggregates that one output is made of with a measure, where they are several.
+    has the most aggregates that one output is made of with a measure, where they are several. Without
+    `intervals` nothing is spent on the ends of those of quantiles.
     """
     share = epsilon / (len(measures) * levels)
 
@@ -480,7 +501,7 @@ def calibrate_noise(
     def choose(measure: Measure) -> AnyNoise:
         if measure.parts:
             return add_laplace(measure, unit, groups, share)
-        drawn = choose_ranks(measure, unit, share, together=together.get(measure, 1))
+        drawn = choose_ranks(measure, unit, share, together=together.get(measure, 1), ends=intervals)
         return PrivateChoice(measure=measure, drawn=drawn, costs=cost_measure(measure, drawn, unit, groups))
 
     chosen = [measure.statistic == "quantile" for measure in measures]
@@ -503,12 +524,12 @@ def calibrate_noise(
 
 
 def choose_ranks(
-    measure: Measure, unit: PrivacyUnit, epsilon: Fraction, *, together: int = 1
+    measure: Measure, unit: PrivacyUnit, epsilon: Fraction, *, together: int = 1, ends: bool = True
 ) -> Labelled | Ranked:
     """The choices of labels, or of a quantile: the answer, then a block of steps below it and one above.
 
     Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
-    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
+    most 1 / (1 + exp(rate * shift) / GROWTH). The ends aim far enough for that to be 5 %; less if
     an output is made of several aggregates `together`, whose intervals must hold at once.
 
     MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
@@ -519,23 +540,27 @@ def choose_ranks(
         return Labelled(whole / measure.chosen, measure.chosen)
     odds = together / MISS - 1
     if measure.quantile in (0, 1):
-        edge = math.ceil(math.log(CANDIDATES * odds) / float(whole))
+        edge = math.ceil(math.log((measure.steps + 3) * odds / 2) / float(whole))
         return Ranked((Rank(shift=edge if measure.quantile == 0 else -edge, rate=whole),))
-    # Three fifths for the answer, a fifth for each end of its interval.
-    reach = math.ceil(math.log(odds) / float(whole / 5))
-    ends = Rank(shift=-reach, rate=whole / 5, side="low"), Rank(shift=reach, rate=whole / 5, side="high")
-    return Ranked((Rank(shift=0, rate=whole * 3 / 5), *ends))
+    if not ends:
+        return Ranked((Rank(shift=0, rate=whole),))
+    rate = whole * _END
+    reach = math.ceil(math.log(odds * GROWTH) / float(rate))
+    low, high = Rank(shift=-reach, rate=rate, side="low"), Rank(shift=reach, rate=rate, side="high")
+    return Ranked((Rank(shift=0, rate=whole - 2 * rate), low, high))
 
 
 def answer_reach(choice: PrivateChoice) -> int:
     """The number of ranks that a quantile is wrong by at most, in 95 of 100 answers.
 
-    A choice misses the best score by more than t with probability at most (candidates) * exp(-rate * t), and
-    the best score is 0: some cell holds the target rank. MIN and MAX aim inside on purpose.
+    Where values are about as dense on both sides of the answer, its error in ranks is a two-sided
+    exponential. MIN and MAX aim inside on purpose. There a choice misses the best score by more than t with
+    probability at most (candidates) * exp(-rate * t), and the best score is 0: some cell holds the rank.
     """
     assert isinstance(choice.drawn, Ranked)
     rank = choice.drawn.ranks[0]
-    far = math.log(CANDIDATES / MISS) / float(rank.rate) + abs(rank.shift)
+    candidates = choice.measure.steps + 3 if rank.shift else 1
+    far = math.log(candidates / MISS) / float(rank.rate) + abs(rank.shift)
     return math.ceil(far / (choice.measure.quantile or Fraction(0)).denominator)
 
 

@@ -15,6 +15,7 @@ from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
     Aggregate,
     Key,
+    limit_steps,
     name_item,
     read_aggregate,
     read_keys,
@@ -95,12 +96,13 @@ def prepare_query(
     cap: int | None = None,
     clips: tuple[tuple[int, int], ...] = (),
     clip: bool = True,
+    intervals: bool = True,
 ) -> Callable[[Fraction], QueryPlan]:
     """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon.
 
     `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known, and
     `cap` is the bound on the records of an individual that was, and `clips` are those of norms. Without
-    `clip` no bounds of norms are chosen.
+    `clip` no bounds of norms are chosen, and without `intervals` nothing is spent on those of quantiles.
     """
     if statement.query.args.get("distinct"):
         raise refuse("SELECT DISTINCT beside aggregates; groups are listed once, by GROUP BY")
@@ -171,8 +173,16 @@ def prepare_query(
             delta = Fraction(0)  # which noise is narrower would depend on what is chosen
 
         def calibrate(levels: int) -> tuple[AnyNoise, ...]:
-            facts = {"epsilon": rest, "delta": delta}
-            return calibrate_noise(measures, unit, max_groups, **facts, levels=levels, together=together)
+            return calibrate_noise(
+                measures,
+                unit,
+                max_groups,
+                epsilon=rest,
+                delta=delta,
+                levels=levels,
+                together=together,
+                intervals=intervals,
+            )
 
         noises: tuple[AnyNoise, ...] = ()
         tallies: tuple[Noise, ...] = ()
@@ -343,6 +353,7 @@ class _Reader:
     def __init__(self, relation: Relation, keys: tuple[Key, ...], query: exp.Select) -> None:
         self._relation = relation
         self.keys = {key.node.sql(): index for index, key in enumerate(keys)}
+        self._groups = math.prod(len(key.labels) for key in keys if key.labels is not None)
         self._aliases = {
             item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)
         }
@@ -354,7 +365,10 @@ class _Reader:
         With `aliases`, a name outside an aggregate may also be that of a column of the select list.
         """
         # All of them are read first: reading settles constants in place, and replacing copies.
-        aggregates = [(found, read_aggregate(found, self._relation)) for found in find_aggregates(node)]
+        aggregates = [
+            (found, limit_steps(read_aggregate(found, self._relation), self._groups))
+            for found in find_aggregates(node)
+        ]
         for found, aggregate in aggregates:
             if aggregate not in self.aggregates:
                 self.aggregates.append(aggregate)

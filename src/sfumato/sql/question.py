@@ -145,7 +145,10 @@ def digest_question(plan: QueryPlan, question: Question) -> str:
             # Labels follow from how conditions are written, too, and an answer is stored by their places.
             "labels": sorted([text, _describe_labels(key)] for text, key in pairs),
             "max_groups": plan.max_groups,
-            "measures": sorted([each.spell(), noise.law[0], str(noise.law[1])] for each, noise in noisy),
+            "measures": sorted(
+                [each.spell(), noise.law[0], str(noise.law[1]), *noise.shares.get("choices", [])]
+                for each, noise in noisy
+            ),
             "selection": None if plan.selection is None else plan.selection.to_record(),
         }
     )

@@ -11,25 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.algebra.measures import CELLS, Checked, Measure, Query, bound_measure
+from sfumato.core.algebra.measures import Checked, Measure, Query, bound_measure
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.core.law import SHAPES, Kind
 
-CANDIDATES = CELLS + 3
-"""What a quantile is chosen among: the steps between the bounds, and what lies at and beyond their ends."""
-
-_LAST = CANDIDATES - 1
-# Offsets from the answer at which blocks begin; the last block reaches beyond every candidate.
-_STARTS = np.array([0, *(2**power for power in range(_LAST.bit_length()))])
-_ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
+GROWTH = 4
+"""A block of steps has at least 1 / GROWTH as many steps as all that are nearer to the answer together."""
 
 Counts = NDArray[np.int64]
 
@@ -72,7 +68,7 @@ class Labelled:
 class Rank:
     """An exponential choice of a step: how far from the target rank it aims, and its rate.
 
-    An end of an interval is chosen among blocks of steps beside the first answer.
+    An end of an interval is chosen among blocks of steps beside the first answer (`list_blocks`).
     """
 
     shift: int
@@ -194,7 +190,7 @@ def _count_vectors(measure: Measure, drawn: Noised | Levelled | Divided) -> int:
             raise refuse("sums over groups of what is held to an L2 norm, which they may exceed")
         case Levelled(levels=levels) if measure.statistic != "quantile":
             return len(levels)
-        case Divided(widths=widths) if is_steps and all(1 <= width <= CELLS for width in widths):
+        case Divided(widths=widths) if is_steps and all(1 <= width <= measure.steps for width in widths):
             return len(widths)
     raise refuse("noise on what is not added up so")
 
@@ -253,9 +249,9 @@ def _add_saturating(values: Counts, axes: tuple[int, ...]) -> Counts:
 
 def count_intervals(true_histogram: Counts, widths: tuple[int, ...]) -> list[Counts]:
     """Return exact counts of intervals of each width; the upper bound is in the last. Rows are groups."""
-    cells = true_histogram[:, :CELLS].copy()
-    cells[:, -1] += true_histogram[:, CELLS:].sum(axis=1)
-    return [np.add.reduceat(cells, np.arange(0, CELLS, width), axis=1) for width in widths]
+    cells = true_histogram[:, :-1].copy()
+    cells[:, -1] += true_histogram[:, -1]
+    return [np.add.reduceat(cells, np.arange(0, cells.shape[1], width), axis=1) for width in widths]
 
 
 def take_out(values: Counts, places: Counts) -> Counts:
@@ -270,37 +266,40 @@ def take_out(values: Counts, places: Counts) -> Counts:
     return values[kept].reshape(rows, width - 1)
 
 
+@cache
+def list_blocks(steps: int) -> tuple[Counts, Counts]:
+    """Return the first and the last offset of every block beside an answer, until beyond all candidates."""
+    ends = [0]
+    while ends[-1] <= steps + 1:
+        ends.append(ends[-1] - (-(ends[-1] + 1) // GROWTH))
+    return np.array([0, *(end + 1 for end in ends[:-1])]), np.array(ends)
+
+
 def score_steps(
     true_histogram: Counts, measure: Measure, rank: Rank, answers: Counts | None = None
 ) -> Counts:
-    """Return the score of every candidate for every group; those of an end lie next to the `answers`."""
+    """Return how deep the target lies in ranks of each candidate; for ends, beside `answers`, at most 0."""
     share = measure.quantile or Fraction(0)
     total = true_histogram.sum(axis=1, keepdims=True)
     upto = np.cumsum(true_histogram, axis=1)
     far = np.full_like(total, 2**60)
     first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
     last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
+    starts, ends = list_blocks(measure.steps)
     if answers is not None:
-        lower, upper = _blocks(answers, rank)
+        beside = (-ends, -starts) if rank.side == "low" else (starts, ends)
+        lower, upper = (np.clip(answers[:, None] + each, 0, measure.steps + 2) for each in beside)
         first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
     target = share.numerator * total + rank.shift
-    scores: Counts = -np.maximum(0, np.maximum(first - target, target - last))
-    return scores if answers is None else np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
+    depths: Counts = -np.maximum(first - target, target - last)
+    return depths if answers is None else np.repeat(np.minimum(depths, 0), ends - starts + 1, axis=1)
 
 
-def find_step(places: Counts, rank: Rank, answers: Counts | None = None) -> Counts:
+def find_step(places: Counts, measure: Measure, rank: Rank, answers: Counts | None = None) -> Counts:
     """Return the step that each chosen candidate stands for: of a block of steps the outermost."""
     if answers is None:
         return places
-    outermost = _ENDS[np.searchsorted(_ENDS, places)]
+    _, ends = list_blocks(measure.steps)
+    outermost = ends[np.searchsorted(ends, places)]
     steps: Counts = answers - outermost if rank.side == "low" else answers + outermost
-    return np.clip(steps, 0, _LAST)
-
-
-def _blocks(answers: Counts, rank: Rank) -> tuple[Counts, Counts]:
-    """Return the first and the last step of every block beside the answers, which a bound cuts."""
-    if rank.side == "low":
-        lower, upper = answers[:, None] - _ENDS, answers[:, None] - _STARTS
-    else:
-        lower, upper = answers[:, None] + _STARTS, answers[:, None] + _ENDS
-    return np.clip(lower, 0, _LAST), np.clip(upper, 0, _LAST)
+    return np.clip(steps, 0, measure.steps + 2)

@@ -24,7 +24,10 @@ from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, Table, cap_recor
 from sfumato.core.law import Norm
 
 CELLS = 1024
-"""Steps between the bounds of a column among which a private quantile chooses."""
+"""Steps between bounds if nothing else is said: those of labels, and of trees of all quantiles."""
+
+MOST_PLACES = 2**14
+"""The most steps between bounds among which a private quantile chooses."""
 
 LARGEST = 2**32
 """The most steps that one record adds to a sum between chosen bounds, whichever they are."""
@@ -76,12 +79,11 @@ class Measure:
     `tree` is the value of a record in [`low`, `high`]; of different values `high` are public, or 0. A sum
     adds round((value - centre) * grid), one of squares round(((value - centre) / half the range)^2 * grid).
 
-    A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
-    `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
-    TOP numbers its columns, MODE does not. With `chosen` 0 all counts of the labels are asked for. With
-    `edges` a record counts in the interval between two of them that holds its value, or in the outermost.
-
-    With `parts`, all quantiles that divide the records so are asked for, from one tree of counts.
+    A quantile, a `whole` number or any, is one of the `steps` between the bounds. With `labels` these are
+    their codes, and the `chosen` most frequent of them are asked for in place of a rank: to the engine both
+    are one histogram. TOP numbers its columns, MODE does not. With `chosen` 0 all counts of the labels are
+    asked for. With `edges` a record counts in the interval between two of them that holds its value, or in
+    the outermost. With `parts`, all quantiles that divide the records so, from one tree of counts.
 
     With `private`, the operand, its bounds are chosen from a noisy histogram first. Until then it `is_open`:
     its bounds stand for all others.
@@ -105,6 +107,8 @@ class Measure:
     edges: tuple[Fraction, ...] | None = None
     parts: int = 0
     clip: Clip | None = None
+    steps: int = CELLS
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.statistic not in get_args(Statistic):
@@ -123,6 +127,8 @@ class Measure:
             raise ValueError("a record would add more than is charged for")
         if self.edges is not None and not (len(self.edges) <= CELLS and sorted(self.edges) == [*self.edges]):
             raise ValueError("intervals that are too many, or not in order")
+        if not 1 <= self.steps <= MOST_PLACES or (self.steps != CELLS and (self.labels or self.parts)):
+            raise ValueError("steps that are none, too many, or of what has no others")
         if self.statistic in ("sum", "square", "quantile") and self.edges is None:
             self._refuse_inexact()
 
@@ -133,7 +139,7 @@ class Measure:
         if self.grid < 1 or not (low < high and half > 0) or self.largest > 2**53:
             raise ValueError("bounds without a range, or too far apart to be added up exactly")
         if self.statistic == "quantile":
-            if math.floor((high - low) * CELLS / (2 * half)) > CELLS:
+            if math.floor((high - low) * self.steps / (2 * half)) > self.steps:
                 raise ValueError("bounds so close together that doubles do not tell steps apart")
             return
         reached = [((end - centre) / (half if self.statistic == "square" else 1)) for end in (low, high)]
@@ -182,8 +188,8 @@ class Measure:
         facts = ""
         if self.statistic in ("sum", "square", "quantile"):
             facts = f" in [{self.low}, {self.high}] from {self.centre} by 1/{self.grid}"
-            if self.is_open:
-                facts = " in the chosen bounds"
+            facts = " in the chosen bounds" if self.is_open else facts
+            facts += "" if self.steps == CELLS else f" in {self.steps} steps"
         where = "" if self.quantile is None else f" at {self.quantile}"
         where = f" in {self.parts} parts" if self.parts else where
         if self.clip is not None and self.clip.bound is None:

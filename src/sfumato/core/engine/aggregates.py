@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import is_condition, list_untold_conditions, make_total, shield
-from sfumato.core.algebra.measures import (
-    CELLS,
-    MOST_STEPS,
-    Checked,
-    Clip,
-    Measure,
-    tally_individuals,
-    tally_norms,
-)
+from sfumato.core.algebra.measures import MOST_STEPS, Checked, Clip, Measure, tally_individuals, tally_norms
 from sfumato.core.algebra.rows import (
     Among,
     Filter,
@@ -435,7 +427,7 @@ def _value(measure: Measure, raw: str) -> str:
         # A product is rounded in one way only; how a power is depends on who computes it.
         return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
     width = float(measure.high - measure.low)
-    return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
+    return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {measure.steps} / {width!r}::DOUBLE) AS INTEGER)"
 
 
 def _columns(checked: Checked) -> list[str]:
@@ -626,21 +618,22 @@ def _group(connection: duckdb.DuckDBPyConnection, checked: Checked, rows: str) -
         for position, index in enumerate(sums, start=1):
             values[index][cells] = to_numpy(table.column(position).combine_chunks())
     for index in quantiles:
-        values[index] = _histogram(connection, rows, cell, index, groups=checked.size)
+        values[index] = _histogram(connection, rows, cell, index, checked)
     return TrueAggregates(tuple(values), None, None)
 
 
 def _histogram(
-    connection: duckdb.DuckDBPyConnection, rows: str, cell: str, index: int, *, groups: int
+    connection: duckdb.DuckDBPyConnection, rows: str, cell: str, index: int, checked: Checked
 ) -> NDArray[np.int64]:
-    place = f"({cell} * {CELLS + 1} + v{index}::BIGINT)"
+    width = checked.query.measures[index].steps + 1
+    place = f"({cell} * {width} + v{index}::BIGINT)"
     table = connection.sql(
         f"SELECT {place} AS place, count(*)::BIGINT AS n FROM ({rows}) "
         f"WHERE v{index} IS NOT NULL GROUP BY ALL"
     ).to_arrow_table()
-    counts = np.zeros(groups * (CELLS + 1), np.int64)
+    counts = np.zeros(checked.size * width, np.int64)
     counts[to_numpy(table.column(0).combine_chunks())] = to_numpy(table.column(1).combine_chunks())
-    return counts.reshape(groups, CELLS + 1)
+    return counts.reshape(checked.size, width)
 
 
 def _sums(checked: Checked) -> dict[int, str]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.core.algebra.measures import CELLS, Measure
+from sfumato.core.algebra.measures import Measure
 from sfumato.core.algebra.writing import Writer
 from sfumato.core.engine.aggregates import TrueAggregates
 from sfumato.core.engine.encode import connect, find_interval
@@ -381,7 +381,7 @@ _STATISTICS = ("records", "present", "individuals", "sum", "square", "quantile")
 _KNOWN = {
     *("rows", "groups", "measures", "max_groups", "max_records"),
     *("statistic", "tree", "low", "high", "centre", "grid", "quantile", "is_number"),
-    *("labels", "chosen", "numbered", "private", "edges", "parts"),
+    *("labels", "chosen", "numbered", "private", "edges", "parts", "steps", "whole"),
 }
 """What is looked at here of a query and its measures."""
 
@@ -497,7 +497,7 @@ def collect_aggregates(
 ) -> TrueAggregates:
     """Returns the aggregates in the rows that a server answers with."""
     values: list[NDArray[np.int64]] = [
-        np.zeros((pushed.groups, CELLS + 1) if each.statistic == "quantile" else pushed.groups, np.int64)
+        np.zeros((pushed.groups, each.steps + 1) if each.statistic == "quantile" else pushed.groups, np.int64)
         for each in pushed.measures
     ]
     width = len(pushed.keys)
@@ -624,7 +624,7 @@ def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
             f"(CASE WHEN abs({share}) < {tiny} THEN {words.spell_double(0.0)} ELSE {share} * {share} END)"
         )
         return _round_away(f"{square} * {words.spell_double(float(measure.grid))}", words)
-    step = f"({clamped} - {low}) * {words.spell_double(float(CELLS))} / {words.spell_double(width)}"
+    step = f"({clamped} - {low}) * {words.spell_double(float(measure.steps))} / {words.spell_double(width)}"
     near = f"{clamped} - {low} < {words.spell_double(1e-200)}"
     return f"CASE WHEN {near} THEN 0 ELSE CAST(floor({step}) AS {words.whole}) END"
 
