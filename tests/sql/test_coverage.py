@@ -73,10 +73,8 @@ def _aggregate(measure, values, groups):
     """What the engine would count for `measure`, the same for every group."""
     centre, half = float(measure.centre), float(measure.high - measure.low) / 2
     if measure.statistic == "quantile":
-        histogram = np.zeros((groups, measure.steps + 1), np.int64)
-        for value in values:
-            histogram[:, math.floor((value - LOW) * measure.steps / (HIGH - LOW))] += 1
-        return histogram
+        cells = np.floor((np.array(values) - LOW) * measure.steps / (HIGH - LOW)).astype(int)
+        return np.tile(np.bincount(cells, minlength=measure.steps + 1), (groups, 1))
     each = {
         "records": lambda value: 1,
         "present": lambda value: 1,
@@ -253,11 +251,6 @@ def test_medians_beside_a_gap_are_covered(epsilon, records):
     values = [9 + index / 2000 for index in range(1000 + records)]
     values += [75 + index / 2000 for index in range(1000 - records)]
     assert quantile_misses("MEDIAN(x)", values, epsilon=epsilon) <= binomial_limits(600)[1]
-
-
-@pytest.mark.parametrize("values", [[9.0] * 1100 + [75.0] * 900, [0.0] * 1300 + [75.0] * 700])
-def test_medians_that_many_records_share_are_covered(values):
-    assert quantile_misses("MEDIAN(x)", values, epsilon="3") <= binomial_limits(600)[1]
 
 
 @pytest.mark.parametrize("epsilon", ["1", "6"])

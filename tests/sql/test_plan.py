@@ -231,22 +231,11 @@ def test_a_quantile_spends_nearly_all_on_its_answer():
     assert -ranks[1].shift == ranks[2].shift == math.ceil(4000 / 3 * math.log(4 * 19))
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "steps"),
-    [
-        ("MEDIAN(month)", 11),
-        ("QUANTILE_CONT(visits * 2, 0.9)", 14),
-        ("MAX(visits)", 7),
-        ("MEDIAN(amount)", 2**14),
-        ("MIN(amount)", 1024),
-    ],
-)
-def test_a_quantile_has_a_step_for_each_whole_number(aggregate, steps):
-    (noise,) = plan(f"DP-SELECT 1 {aggregate} FROM t").noises
-    assert (noise.measure.steps, noise.measure.whole) == (steps, "amount" not in aggregate)
-
-
-def test_many_groups_have_fewer_steps_each():
+def test_a_quantile_has_a_step_for_each_whole_number():
+    asked = {"MEDIAN(month)": 11, "QUANTILE_CONT(visits * 2, 0.9)": 14, "MIN(amount)": 1024}
+    for aggregate, steps in asked.items():
+        (noise,) = plan(f"DP-SELECT 1 {aggregate} FROM t").noises
+        assert (noise.measure.steps, noise.measure.whole) == (steps, "amount" not in aggregate)
     found = plan("DP-SELECT 1 month, region, MEDIAN(amount) FROM t GROUP BY month, region, month % 5")
     assert found.noises[0].measure.steps == 2**20 // found.groups
 
