@@ -246,20 +246,12 @@ def test_medians_of_rare_groups_are_covered(name):
 
 
 @pytest.mark.parametrize("epsilon", ["1", "6"])
-@pytest.mark.parametrize("records", [60, 100])
-def test_medians_beside_a_gap_are_covered(epsilon, records):
-    values = [9 + index / 2000 for index in range(1000 + records)]
-    values += [75 + index / 2000 for index in range(1000 - records)]
+def test_medians_beside_a_gap_are_covered_and_others_not_too_wide(epsilon):
+    values = [9 + index / 2000 for index in range(1060)] + [75 + index / 2000 for index in range(940)]
     assert quantile_misses("MEDIAN(x)", values, epsilon=epsilon) <= binomial_limits(600)[1]
-
-
-@pytest.mark.parametrize("epsilon", ["1", "6"])
-def test_intervals_of_medians_are_about_as_wide_as_their_errors(epsilon):
-    values = [5 + index / 900 for index in range(63_000)]
-    table = draw_answers("MEDIAN(x) AS q", values, groups=60, epsilon=epsilon)
+    table = draw_answers("MEDIAN(x) AS q", np.arange(5, 75, 1 / 900), groups=60, epsilon=epsilon)
     value, low, high = (np.asarray(table[f"q{end}"]) for end in ("", "_low", "_high"))
-    error = np.sqrt(np.mean((value - statistics.median(values)) ** 2))
-    assert 1.5 * error <= np.median(high - low) / 2 <= 4 * error
+    assert 1.5 <= np.median(high - low) / 2 / np.sqrt(np.mean((value - 40) ** 2)) <= 4
 
 
 @pytest.mark.parametrize(("select", "value"), [("MIN(x)", 79.99), ("MAX(x)", 0.01)])
