@@ -14,6 +14,7 @@ from helpers.projects import write_project
 from sfumato.accounting import Cost, Ledger
 from sfumato.core.door import Bill, Charged
 from sfumato.core.errors import ChargeKept, LedgerError
+from sfumato.curator import statements
 
 
 def test_an_answer_closes_its_charge():
@@ -45,6 +46,23 @@ def test_an_answer_that_could_not_be_stored_is_not_returned(project, monkeypatch
             curator.sql("DP-SELECT 0.5 COUNT(*) FROM t")
     assert curator.budget().spent == Fraction(1, 2)
     curator.sql("DP-SELECT 0.5 COUNT(*) FROM t")
+    assert curator.budget().spent == Fraction(1, 2)
+
+
+def test_a_fault_after_the_noise_tells_nothing_of_it(project, monkeypatch):
+    """The next who asks has noise drawn anew: two answers for the price of one."""
+    curator = sf.open(project)
+    with monkeypatch.context() as patch:
+
+        def fail(noisy):
+            raise ValueError(f"odd: {noisy.values}")
+
+        patch.setattr(statements, "pack_noisy", fail)
+        with pytest.raises(ChargeKept) as told:
+            curator.sql("DP-SELECT 0.5 COUNT(*) FROM t")
+    assert "odd" not in str(told.value)
+    assert told.value.__context__ is None
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) FROM t") is not None
     assert curator.budget().spent == Fraction(1, 2)
 
 

@@ -400,7 +400,10 @@ def _pick_labels(true_counts: NDArray[np.int64], drawn: Labelled, noise: NoiseSo
 
 
 class Charged:
-    """A durable charge. `answer` is the stored answer once there is one, `kept` the parts so far."""
+    """A durable charge. `answer` is the stored answer once there is one, `kept` the parts so far.
+
+    `drawn` says whether noise was drawn under it now, `failure` is what went wrong in reading or drawing.
+    """
 
     def __init__(
         self,
@@ -417,6 +420,8 @@ class Charged:
         self.answer = answer
         self.kept = kept
         self.resumed = resumed
+        self.drawn = False
+        self.failure: Exception | None = None
         self._bill = bill
         self._ledger = ledger
         if noise is None:
@@ -487,17 +492,21 @@ class Charged:
         )
 
     def _read(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
+        self.failure = None
         try:
             true_values = read()
             self._refuse_changed()
         except SfumatoError as error:
-            raise ChargeKept(
+            self.failure = ChargeKept(
                 f"{error}. The charge is kept, because a refund would tell about the records"
-            ) from None
-        except Exception as error:
-            raise ChargeKept(
+            )
+        except Exception:
+            self.failure = ChargeKept(
                 "the records could not be read. The charge is kept, because a refund would tell about them"
-            ) from error
+            )
+        if self.failure is not None:
+            raise self.failure  # here, without a cause whose frames hold exact values
+        self.drawn = True
         return draw(true_values, self._noise)
 
     def _refuse_changed(self) -> None:
@@ -601,13 +610,25 @@ def answer_under_charge(
         under(charge.entry)
         if charge.answer is not None:
             return unpack(charge.answer), False
+        hidden = None
         try:
             noisy = measure(charge)
+            payload = pack(noisy)
+        except Exception as error:
+            if not charge.drawn or error is charge.failure:
+                raise
+            hidden = type(error).__name__
         finally:
             # Here, because whoever waits for the same, or looks whether it is stored, sees what comes next.
             pace()
+        if hidden is not None:
+            # Whoever asks again has noise drawn anew: no words of what looked at this noise may come out.
+            raise ChargeKept(
+                f"the noisy answer could not be used ({hidden}). The charge is kept, and nobody has seen the "
+                "answer; ask again to go on under the charge"
+            )
         try:
-            charge.store(pack(noisy))
+            charge.store(payload)
         except LedgerError as error:
             raise ChargeKept(f"{error}. The charge is kept, and nobody has seen its answer") from None
         return noisy, not charge.resumed

@@ -542,7 +542,7 @@ class Desk:
                 path for name in plan.relation.tables for path in self.engine.packed(self.tables[name])
             ),
             units=self._units(plan),
-            described=self.tables,
+            described=plan.relation.described,
             asked_by=self.asked_by,
             at_most=None if self.at_most is None else self.at_most - spent,
         )
@@ -583,11 +583,11 @@ class Desk:
 
     def bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        derived = list_costs(self.engine.bind(plan.query, self.tables), ask_plan(plan))
+        derived = list_costs(self.engine.bind(plan.query, plan.relation.described), ask_plan(plan))
         if not all(map(Allowance(plan.costs).pay, derived)):
             raise refuse("a plan that costs more than it says, which is a fault of sfumato; please report it")
         if plan.choices:
-            self.engine.bind(plan.choice_plan.query, self.tables)
+            self.engine.bind(plan.choice_plan.query, plan.relation.described)
 
     def is_stored(self, plan: QueryPlan) -> bool:
         """Whether a plan was answered before, of the same records."""

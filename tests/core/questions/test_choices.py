@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
 from sfumato.core.law import MAX_SCALE
-from sfumato.core.questions.choices import CapChoice
+from sfumato.core.questions.choices import Candidate, CapChoice
 from sfumato.core.questions.counts import (
     CappedMarginal,
     ClippedMarginal,
@@ -160,3 +160,9 @@ def test_the_chance_of_passing_is_that_of_the_noise(scale, threshold):
     assert math.isclose(request.passing, expected, rel_tol=1e-9, abs_tol=1e-300)
     assert 0 <= request.passing <= 0.5
     assert request_size(describe(), request) == math.ceil(10 * request.passing)
+
+
+@pytest.mark.parametrize("terms", [{"weight": 1.5}, {"weight": 0}, {"penalty": 0.5}])
+def test_a_score_moves_in_whole_steps_of_its_weight(terms):
+    with pytest.raises(RecipeError, match="whole number"):
+        Candidate(columns=("a",), estimate=lambda: np.zeros(2, np.int64), **terms)

@@ -66,3 +66,13 @@ def test_overlapping_sums_are_no_partition_and_have_the_larger_norm(rows):
 )
 def test_weighted_sums_are_no_partition(rows, weights, grid):
     assert not build(rows, cells=3, weights=weights, grid=grid).is_partition
+
+
+@pytest.mark.parametrize("records", [2**22 - 1, 2**23, 2**40])
+def test_sums_of_weights_never_wrap(records):
+    """One record more would move a sum that wraps from one end of the numbers to the other."""
+    queries = Queries(
+        cells=2, grid=2**20, starts=np.array([0, 2]), members=np.array([0, 1]), weights=np.array([2**20, 0])
+    )
+    true_counts = np.array([records * 2**20, 7], np.int64)
+    assert queries.apply(true_counts).tolist() == [min(records * 2**40, 2**62)]

@@ -45,7 +45,8 @@ class Candidate:
     queries: Queries | None = None
 
     def __post_init__(self) -> None:
-        if self.weight < 1:
+        if not isinstance(self.weight, int) or not isinstance(self.penalty, int) or self.weight < 1:
+            # A score of a fraction would move by a whole step where less was priced.
             raise RecipeError("the weight of a candidate must be a whole number of at least 1")
         # Sums of different cells move by no more than the cells, in L1.
         if self.queries is not None and not self.queries.is_partition:

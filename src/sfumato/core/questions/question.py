@@ -222,9 +222,21 @@ class Queries:
         return bool((self.weights < 0).any())
 
     def apply(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The exact answers for `counts`, in units of 1 / grid of those of the counts."""
-        sums = np.concatenate(([0], np.cumsum(counts[self.members] * self.weights)))
-        return np.asarray(sums[self.starts[1:]] - sums[self.starts[:-1]], dtype=np.int64)
+        """The exact answers for `counts`, in units of 1 / grid of those of the counts, held to 2^62.
+
+        A sum that wrapped would move by far more than its sensitivity.
+        """
+        counted = counts[self.members]
+        sums = np.concatenate(([0], np.cumsum(counted * self.weights)))
+        answers = np.asarray(sums[self.starts[1:]] - sums[self.starts[:-1]], dtype=np.int64)
+        # Modulo 2^64 the above is exact, so only sums that may be as large as that are added up again.
+        if float(np.abs(counted.astype(float)).sum()) * self.grid >= 2.0**61:
+            sizes = np.concatenate(([0], np.cumsum(np.abs(counted.astype(float) * self.weights))))
+            for row in np.flatnonzero(np.diff(sizes[self.starts]) >= 2.0**61).tolist():
+                start, stop = self.starts[row : row + 2]
+                terms = zip(counted[start:stop].tolist(), self.weights[start:stop].tolist(), strict=True)
+                answers[row] = max(-(2**62), min(2**62, sum(count * weight for count, weight in terms)))
+        return answers
 
     def to_record(self) -> dict[str, Any]:
         """The queries as a plain record: their number, grid and digest."""
