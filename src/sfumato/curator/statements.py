@@ -542,7 +542,7 @@ class Desk:
                 path for name in plan.relation.tables for path in self.engine.packed(self.tables[name])
             ),
             units=self._units(plan),
-            described=plan.relation.described,
+            described=self._list_described(plan),
             asked_by=self.asked_by,
             at_most=None if self.at_most is None else self.at_most - spent,
         )
@@ -583,11 +583,11 @@ class Desk:
 
     def bind(self, plan: QueryPlan) -> None:
         """Refuses a plan that could only fail."""
-        derived = list_costs(self.engine.bind(plan.query, plan.relation.described), ask_plan(plan))
+        derived = list_costs(self.engine.bind(plan.query, self._list_described(plan)), ask_plan(plan))
         if not all(map(Allowance(plan.costs).pay, derived)):
             raise refuse("a plan that costs more than it says, which is a fault of sfumato; please report it")
         if plan.choices:
-            self.engine.bind(plan.choice_plan.query, plan.relation.described)
+            self.engine.bind(plan.choice_plan.query, self._list_described(plan))
 
     def is_stored(self, plan: QueryPlan) -> bool:
         """Whether a plan was answered before, of the same records."""
@@ -622,6 +622,10 @@ class Desk:
         """The unit of every private table that a plan reads."""
         private = {name: self.project.tables.get(name) for name in plan.relation.tables}
         return {name: table.unit.column or "row" for name, table in private.items() if table is not None}
+
+    def _list_described(self, plan: QueryPlan) -> dict[str, Table | PublicTable]:
+        """The tables of a plan, whose versions its charge is about; no query under it reads another."""
+        return {name: self.tables[name] for name in plan.relation.tables}
 
     def _version(self, plan: QueryPlan, secret: bytes) -> str:
         names = sorted(set(plan.relation.tables))
