@@ -27,7 +27,7 @@ from sfumato.core.questions.measurement import Measurement, Request, ask_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.recipes.base import Plan, Product
 from sfumato.release.certificate import pack_json
-from sfumato.release.folder import pack_measurements
+from sfumato.release.folder import append_answers
 
 SPEC = {
     "source": "t.parquet",
@@ -528,6 +528,6 @@ def test_a_kept_answer_in_which_nothing_passed_is_not_drawn_again(tmp_path, monk
 
     monkeypatch.setattr("sfumato.core.noise.add_sparse_noise", sparse)
     engine = StatementEngine(tmp_path)
-    with converse(plan, engine, kept=pack_measurements(kept)) as conversation:
+    with converse(plan, engine, kept=append_answers(b"", kept) if kept else None) as conversation:
         conversation.run()
     assert len(drawn) == 3 - answered
