@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from sfumato.core.algebra.measures import ADDED, LARGEST, NORMS, Clip, Measure
 from sfumato.core.facts.table import PrivacyUnit
@@ -184,7 +185,12 @@ def note_clip(measure: Measure, place: int, cut: int) -> str:
     if measure.tree is None:
         name = f"{most:g} {'record' if most == 1 else 'records'}"
     else:
-        name = f"{most:.4g} of {measure.statistic}({measure.tree.sql(dialect='duckdb')[:60]})"
+        columns = ", ".join(dict.fromkeys(each.name for each in measure.tree.find_all(exp.Column)))[:60]
+        if measure.statistic == "present":
+            name = f"{most:g} records with {columns}"
+        else:
+            beyond = f" beyond {float(measure.centre):g} each" if measure.centre else ""
+            name = f"{most:.4g} in the {measure.statistic} of {columns}{beyond}"
     told = f": about {cut / 10:g} % of all lay beyond, noisily" if cut else ""
     return f"at most {name} of an individual counted, chosen privately{told}"
 
