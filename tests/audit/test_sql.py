@@ -111,7 +111,7 @@ STATEMENTS = {
     "only counts": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM t WHERE c > 1 OR i > 0",
     "Gaussian": f"DP-SELECT 8 DELTA 1e-7 {NUMBERS}, {PEOPLE} FROM t",
     "public groups": f"DP-SELECT 8 d, {ALL} FROM t GROUP BY d",
-    "public groups, tallied": "DP-SELECT 8 d, COUNT(*) FROM t GROUP BY d",
+    "public groups, tallied": "DP-SELECT 8 d, COUNT(*), MEDIAN(c) FROM t GROUP BY d",
     "public groups, Gaussian": f"DP-SELECT 8 DELTA 1e-7 d, {NUMBERS}, {PEOPLE} FROM t GROUP BY d",
     "boolean groups": f"DP-SELECT 8 c > 1 AS big, {ALL} FROM t GROUP BY big",
     "CASE groups": f"DP-SELECT 8 CASE WHEN c > 9 THEN 'a' WHEN i > 0 THEN 'b' END AS k, {ALL} "

@@ -258,6 +258,8 @@ def test_a_plan_that_grows_is_looked_at():
         "centre",
         "grid",
         "quantile",
+        "steps",
+        "whole",
         "is_number",
         "labels",
         "chosen",

@@ -49,7 +49,7 @@ def make_rows(count=1500):
 
 @pytest.fixture
 def curator(tmp_path):
-    facts = {"unit": "p", "max_records": 50, "epsilon": 10**9, "delta": 1e-6}
+    facts = {"unit": "p", "max_records": 40, "epsilon": 10**9, "delta": 1e-6}
     return sf.open(write_project(tmp_path, COLUMNS, rows=make_rows(), **facts))
 
 

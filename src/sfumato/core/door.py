@@ -402,7 +402,7 @@ def _pick_labels(true_counts: NDArray[np.int64], drawn: Labelled, noise: NoiseSo
 class Charged:
     """A durable charge. `answer` is the stored answer once there is one, `kept` the parts so far.
 
-    `drawn` says whether noise was drawn under it now, `failure` is what went wrong in reading or drawing.
+    `drawn` says whether noise was drawn under it now, `failure` is what it refused last, in words of its own.
     """
 
     def __init__(
@@ -437,7 +437,13 @@ class Charged:
         if self.answer is not None:
             raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
         if not all(self._allowance.pay(cost, part=part) for cost, part in costs):
-            raise ChargeKept("more is asked than was charged; no record was read for it. The charge is kept")
+            raise self._refuse(
+                "more is asked than was charged; no record was read for it. The charge is kept"
+            )
+
+    def _refuse(self, words: str) -> ChargeKept:
+        self.failure = ChargeKept(words)
+        return self.failure
 
     def admit(self, asks: tuple[Ask, ...]) -> None:
         """Refuses all of `asks` unless they fit the table and are paid for, item by item; reads nothing.
@@ -450,7 +456,7 @@ class Charged:
         try:
             check_asks(table, asks, parts=self._bill.parts)
         except SfumatoError as error:
-            raise ChargeKept(f"{error}; no record was read for it. The charge is kept") from None
+            raise self._refuse(f"{error}; no record was read for it. The charge is kept") from None
         periods = all(isinstance(ask, Request) and ask.counted.tally == "arrivals" for ask in asks)
         if self._bill.part_of is not None and not periods:
             # Only the periods of a series are paid for with the first of them.
@@ -484,7 +490,7 @@ class Charged:
         try:
             costs = list_group_costs(check_query(asked.query, tables), asked)
         except SfumatoError as error:
-            raise ChargeKept(f"{error}; no record was read for it. The charge is kept") from None
+            raise self._refuse(f"{error}; no record was read for it. The charge is kept") from None
         self.pay((cost, None) for cost in costs)
         return self._read(
             lambda: engine.aggregate(asked.query, tables, progress=progress),
@@ -492,20 +498,18 @@ class Charged:
         )
 
     def _read(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
-        self.failure = None
+        failed = None
         try:
             true_values = read()
             self._refuse_changed()
         except SfumatoError as error:
-            self.failure = ChargeKept(
-                f"{error}. The charge is kept, because a refund would tell about the records"
-            )
+            failed = f"{error}. The charge is kept, because a refund would tell about the records"
         except Exception:
-            self.failure = ChargeKept(
+            failed = (
                 "the records could not be read. The charge is kept, because a refund would tell about them"
             )
-        if self.failure is not None:
-            raise self.failure  # here, without a cause whose frames hold exact values
+        if failed is not None:
+            raise self._refuse(failed)  # here, without a cause whose frames hold exact values
         self.drawn = True
         return draw(true_values, self._noise)
 

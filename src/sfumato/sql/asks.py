@@ -99,16 +99,18 @@ def _list_clipped(
         noise.measure: choose_clip(counts, tally, noise=noise, groups=plan.groups)
         for counts, tally, noise in zip(counted, plan.tallies, added, strict=True)
     }
-    asked = ask_plan(plan)
     norm = plan.tallies[0].measure.clip
     assert norm is not None
-    measures = tuple(
-        hold(each, norm.norm, clips[each][0]) if each in clips else each for each in asked.query.measures
+    held = tuple(
+        replace(each, measure=hold(each.measure, norm.norm, clips[each.measure][0]))
+        if each.measure in clips
+        else each
+        for each in plan.noises
     )
-    noisy = yield replace(asked, query=replace(asked.query, measures=measures))
+    noisy = yield ask_plan(replace(plan, noises=held))
     values = tuple(
-        read_values(each, clips[each][0], found) if each in clips else found
-        for each, found in zip(asked.query.measures, noisy.values, strict=True)
+        read_values(each.measure, clips[each.measure][0], found) if each.measure in clips else found
+        for each, found in zip(plan.noises, noisy.values, strict=True)
     )
     return NoisyAggregates(values=values, clips=tuple(clips.values()))
 
