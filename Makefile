@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
 
-# What matters, in about 16 minutes of processor time; the tests marked slow are the rest.
+# What matters, in about 12 minutes of processor time; the tests marked slow are the rest.
 test: .venv/ready
 	$(PYTEST) -m "not slow"
 
