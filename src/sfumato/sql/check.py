@@ -198,7 +198,7 @@ def finite_labels(tree: exp.Expr) -> tuple[int | str | bool, ...] | None:
     """The values that the form of an expression allows, if they are few and public."""
     if isinstance(tree, exp.Paren):
         return finite_labels(tree.this)
-    if isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not)):
+    if isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not)) or tree.is_type("boolean"):
         return (False, True)
     part = tree.name if isinstance(tree, exp.Extract) else tree.key
     if DATE_PARTS.get(part.upper()):
