@@ -201,6 +201,7 @@ def prepare_query(
             sets = choose_levels(sizes, answered, deviation=scales)
         plan = QueryPlan(
             text=text,
+            intervals=intervals,
             epsilon=epsilon,
             delta=statement.delta,
             relation=relation,
