@@ -84,7 +84,7 @@ def test_one_module_draws_noise_for_a_release():
 
 
 def test_engines_and_recipes_rarely_ask_for_the_kind_of_a_question():
-    kinds = {each.__name__ for each in question.Question.__subclasses__()} | {"NormChoice", "CapChoice"}
+    kinds = {each.__name__ for each in question.Question.__subclasses__()} | {"NormChoice"}
     found = []
     for name, tree in read_sources():
         checked = {

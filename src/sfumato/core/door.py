@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -74,8 +75,8 @@ if TYPE_CHECKING:
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.core.questions.choices import AnyQuestion, Candidate
     from sfumato.core.questions.gradients import Gradients
-    from sfumato.core.questions.question import Scored
-    from sfumato.core.questions.series import RunningSums
+    from sfumato.core.questions.scores import ReleaseScore
+    from sfumato.core.questions.series import Period, RunningSums
 
     Counted = dict[tuple[Part | None, AnyQuestion], TrueCounts]
 
@@ -133,14 +134,7 @@ class Reader(Protocol):
         """A keyed digest of what the table holds."""
 
     def sum_arrivals(
-        self,
-        table: Table,
-        question: RunningSums,
-        *,
-        stream: str,
-        entries: tuple[str, ...],
-        secret: bytes,
-        progress: Callable[[str], None],
+        self, table: Table, question: RunningSums, *, until: Period, progress: Callable[[str], None]
     ) -> TrueCounts:
         """The sums of what arrived up to a period of a series, and what is new of it kept."""
 
@@ -150,15 +144,6 @@ class Aggregator(Protocol):
 
     def aggregate(self, query: Query, tables: Tables, *, progress: Callable[[str], None]) -> TrueAggregates:
         """The exact aggregates of a query."""
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """A period of a series: its name, the hashes of the charges of all periods so far, a key for digests."""
-
-    stream: str
-    entries: tuple[str, ...]
-    secret: bytes
 
 
 class Records(Withheld):
@@ -236,7 +221,7 @@ class Records(Withheld):
         found = {(part, each): counts for each, counts in zip(fresh, counted, strict=True)}
         for each in fresh:
             if each.stated.tally == "scores":
-                score = cast("Scored", each).evaluate(found[part, each].true_values)
+                score = cast("ReleaseScore", each).evaluate(self.table, found[part, each].true_values)
                 found[part, each] = TrueCounts(each.columns, score)
         return found
 
@@ -245,14 +230,7 @@ class Records(Withheld):
         assert self._period is not None, "a series is asked by its periods"
         engine, secret = self._engine, self._period.secret
         version = engine.version(self.table, secret=secret)
-        sums = engine.sum_arrivals(
-            self.table,
-            question,
-            stream=self._period.stream,
-            entries=self._period.entries,
-            secret=secret,
-            progress=self._show,
-        )
+        sums = engine.sum_arrivals(self.table, question, until=self._period, progress=self._show)
         if engine.version(self.table, secret=secret) != version:
             raise SourceError(
                 f"table {self.table.name!r}: its source changed while it was read; run it again"
@@ -486,7 +464,8 @@ class Charged:
         from sfumato.core.algebra.asks import list_costs as list_group_costs
         from sfumato.core.algebra.measures import check_query
 
-        tables = self._bill.described
+        # What is priced is what is read and drawn: nobody else has this copy, and could change its trees.
+        asked, tables = deepcopy(asked), self._bill.described
         try:
             costs = list_group_costs(check_query(asked.query, tables), asked)
         except SfumatoError as error:
@@ -567,7 +546,7 @@ def open_charge(
         _refuse_beyond(bill, ledger.budget)
         packed = bill.packed()
         # How long it takes tells how large they are: nobody waits for it whose charge does not fit.
-        if packed and all(report.admits(bill.costs) for report in _report(bill, ledger)):
+        if packed and (not bill.costs or all(each.admits(bill.costs) for each in _report(bill, ledger))):
             for path in packed:
                 check_whole(path)
         progress("charging the ledger")

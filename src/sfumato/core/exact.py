@@ -211,5 +211,5 @@ def _plain(node: Any) -> Any:  # noqa: ANN401 - walks any tree
     if isinstance(node, dict):
         return {str(key): _plain(value) for key, value in node.items()}
     if isinstance(node, (list, tuple)):
-        return [_plain(value) for value in node]
+        return list(node) if set(map(type, node)) <= {str, int} else [_plain(value) for value in node]
     raise TypeError(f"a canonical description cannot hold a {type(node).__name__}")

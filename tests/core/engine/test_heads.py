@@ -37,9 +37,11 @@ def describe(**facts):
     return parse_table("t", spec)
 
 
-def ask(columns, pairs, max_cells, noise="laplace"):
+def ask(columns, pairs, max_cells, noise="laplace", together=False):
     cells, times = (np.array(each, np.int64) for each in zip(*sorted(pairs), strict=True))
-    asked = IndividualCounts(columns=columns, max_cells=max_cells, cells=cells, times=times)
+    asked = IndividualCounts(
+        columns=columns, max_cells=max_cells, cells=cells, times=times, together=together
+    )
     return Request(name="r", counted=asked, noise=noise, scale=Fraction(10))
 
 
@@ -60,9 +62,12 @@ def records_of(draw, kind):
 @st.composite
 def requests_of(draw):
     columns = draw(st.sampled_from(COLUMNS))
-    size = int(np.prod([SIZES[name] for name in columns]))
+    together = draw(st.booleans())
+    size = 1 if together else int(np.prod([SIZES[name] for name in columns]))
     pairs = st.tuples(st.integers(0, size - 1), st.integers(1, 8))
-    return ask(columns, draw(st.sets(pairs, min_size=1, max_size=30)), draw(st.integers(1, 3)))
+    return ask(
+        columns, draw(st.sets(pairs, min_size=1, max_size=30)), draw(st.integers(1, 3)), together=together
+    )
 
 
 def count(records, request, *, kind="integer", source="t.parquet", **facts):
@@ -103,6 +108,7 @@ def reference(records, request, *, rows=False):
     people = defaultdict(Counter)
     for number, (person, c, d) in enumerate(records):
         cell = cell_of(request.columns, c, d)
+        cell = 0 if heads.together and cell is not None else cell
         if cell is not None and (rows or person is not None):
             people[number if rows else person][cell] += 1
     answers = [0] * heads.rows

@@ -1,6 +1,6 @@
 """Statements that PostgreSQL aggregates: which of them, what travels, and that the bound holds there."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 
 import sfumato as sf
 from helpers import corpus
-from sfumato.core.algebra.measures import Query
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.facts.project import parse_project
 from sfumato.core.facts.table import cap_unit
@@ -251,19 +250,6 @@ def test_public_facts_decide_where_a_statement_is_aggregated(write_table, tmp_pa
     empty = make_project(write_table("facts", make_rows(0).slice(0, 0)), tmp_path)
     assert is_pushed(empty, text, engine) is pushed
     assert all(not values.any() for values in aggregate(empty, text, engine).true_values)
-
-
-def test_a_plan_that_says_more_than_is_known_is_left_to_duckdb(write_table, tmp_path):
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Another(Query):
-        once: bool = False
-
-    project, engine = make_project(write_table("more", make_rows(5)), tmp_path), open_engine(Path())
-    plan = corpus.plan_statement(COUNT, project, engine)
-    given = {each.name: getattr(plan.query, each.name) for each in fields(plan.query)}
-    for once in (False, True):
-        more = engine.bind(Another(**given, once=once), project.tables)
-        assert (engine._push(more)[2] is None) is once
 
 
 def test_what_may_give_other_rows_in_every_scan_is_fetched(server, write_table, tmp_path):

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import Candidate, CapChoice, Choice, NormChoice
+from sfumato.core.questions.choices import Candidate, Choice, NormChoice
 
 EPSILON = Fraction(3)
 
@@ -29,9 +29,3 @@ def test_a_norm_is_chosen_by_what_one_individual_moves(neighbours, moved):
     assert NormChoice(name="norm", epsilon=EPSILON, **norms).rate(describe(neighbours)) == EPSILON / (
         2 * moved
     )
-
-
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
-def test_a_bound_is_chosen_by_what_it_cuts_off_of_one_individual(neighbours):
-    choice = CapChoice(name="cap", columns=("a",), caps=(2, 5), penalties=(0, 0), epsilon=EPSILON)
-    assert choice.rate(describe(neighbours)) == EPSILON / (2 * (5 - 2))

@@ -280,6 +280,9 @@ def check_query(query: Query, tables: Tables) -> Checked:
 
     Nothing that the planner says of bounds, individuals or sensitivities is used: docs/proofs/algebra.md.
     """
+    # A class made of one of these could say something else of itself every time that it is asked.
+    if type(query) is not Query or any(type(each) is not Measure for each in query.measures):
+        raise refuse("a query, or a measure, of no known kind")
     for part in walk_rows(query.rows):
         table = tables.get(part.table) if isinstance(part, Scan) else None
         if isinstance(table, Table) and table.unit.private_records:

@@ -12,7 +12,7 @@ from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.domain import IntegerRange, Tuples, Values
-from sfumato.core.facts.table import Table
+from sfumato.core.facts.table import PublicTable, Table
 from sfumato.core.questions.residuals import Residuals
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...])
     return cell or "CAST(0 AS BIGINT)"
 
 
-def name_source(table: Table) -> str:
+def name_source(table: Table | PublicTable) -> str:
     """How errors call the source of `table`."""
     return f"table {table.name!r}: source {table.source!r}"
 
@@ -173,7 +173,7 @@ def check_part(table: Table, question: AnyQuestion) -> None:
     part = table.part
     if part is None:
         return
-    if question.stated.bounding in ("norm", "cells", "cap"):
+    if question.stated.bounding in ("norm", "cells"):
         raise RecipeError(f"part {part.name!r}: norms and counts of individuals are not asked of a part")
     columns = question.known if isinstance(question, Residuals) else question.columns
     # Records that are equal in the columns of the digest must be equal in all that is asked.

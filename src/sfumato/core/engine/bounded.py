@@ -133,7 +133,7 @@ def count_individuals(
     if table.unit.column is None:
         query = render(individuals_query(table, question), dialect="duckdb")
         return fill_counts(question.columns, question.rows, [read_columns(connection, query)])
-    cell = cell_code(table, question.columns, question.columns)
+    cell = cell_code(table, question.columns, question.placed)
     connection.execute(
         f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
     )

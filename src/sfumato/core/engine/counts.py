@@ -27,7 +27,7 @@ from sfumato.core.engine.base import TrueCounts, all_columns, cell_code, check_p
 from sfumato.core.engine.encode import quote_text
 from sfumato.core.facts.part import SALT
 from sfumato.core.facts.table import Table, cap_records
-from sfumato.core.questions.choices import CapChoice, NormChoice
+from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import NORM_GRID, ClippedMarginal, IndividualCounts
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Residuals
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sfumato.core.facts.table import PublicTable, Table
-    from sfumato.core.questions.choices import AnyQuestion, CapChoice, NormChoice
+    from sfumato.core.questions.choices import AnyQuestion, NormChoice
     from sfumato.core.questions.counts import (
         CappedMarginal,
         ClippedMarginal,
@@ -197,7 +197,7 @@ def individuals_query(table: Table, question: IndividualCounts) -> str:
     cell, then by times.
     """
     kept = _kept(table, question.columns)
-    cell = cell_code(table, question.columns, question.columns)
+    cell = cell_code(table, question.columns, question.placed)
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
         return (
@@ -229,19 +229,6 @@ def cut_ranks(most: int) -> str:
         f"SELECT question, count(*) AS n FROM (SELECT question FROM met WHERE NOT EXISTS {among} UNION ALL "
         f"SELECT question FROM ({ranked}) AS ranked WHERE place <= {most}) AS counted GROUP BY question"
     )
-
-
-def lost_query(table: Table, choice: CapChoice) -> str:
-    """One row: for every bound of `choice` the number of records that it cuts off."""
-    numbers = (
-        f"SELECT least(count(*), {table.unit.max_records}) AS n "
-        f"FROM ({_kept(table, choice.columns)}) AS kept GROUP BY u"
-    )
-    sums = ", ".join(
-        f"CAST(coalesce(sum(greatest(n - {cap}, 0)), 0) AS BIGINT) AS k{place}"
-        for place, cap in enumerate(choice.caps)
-    )
-    return f"SELECT {sums} FROM ({numbers}) AS numbers"
 
 
 def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice, *, crowds: bool = True) -> str:
@@ -496,7 +483,6 @@ class CountingEngine(ABC):
         apart: dict[str, Callable[..., TrueCounts]] = {
             "individuals": self._count_individuals,
             "within": self._count_within,
-            "lost": self._count_lost,
             "residuals": self._sum_residuals,
         }
         for tally, count in apart.items():
@@ -631,19 +617,6 @@ class CountingEngine(ABC):
         Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
         """
         query = within_query(table, choice.columns, choice, crowds=self.crowds)
-        return self._count_row(table, choice, query, progress)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of records that each bound cuts off, of max_records of each individual.
-
-        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing else
-        does; docs/proofs/capped-counts.md.
-        """
-        return self._count_row(table, choice, lost_query(table, choice), progress)
-
-    def _count_row(
-        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
-    ) -> TrueCounts:
         with self._ask(table, choice.columns) as ask:
             progress("bounding contributions")
             (row,) = ask(query, {})

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from sfumato.core.questions.counts import IndividualCounts
     from sfumato.core.questions.question import Adder, Question
     from sfumato.core.questions.residuals import Residuals
-    from sfumato.core.questions.series import RunningSums
+    from sfumato.core.questions.series import Period, RunningSums
 
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
 _MOST_EMPTIED = 64
@@ -263,34 +263,26 @@ class DuckDBEngine(CountingEngine):
         self._load_log(stream, entries)
 
     def sum_arrivals(
-        self,
-        table: Table,
-        question: RunningSums,
-        *,
-        stream: str,
-        entries: tuple[str, ...],
-        secret: bytes,
-        progress: Callable[[str], None],
+        self, table: Table, question: RunningSums, *, until: Period, progress: Callable[[str], None]
     ) -> TrueCounts:
         """The weighted sums of all that arrived up to a period, of which what is new is kept from now on.
 
-        `stream` names the series; `entries` are the hashes of the charges of all periods, this one's last;
-        individuals are kept under digests with the key `secret`. Of a table on a server the stored columns
+        Individuals are kept under digests with the period's secret. Of a table on a server the stored columns
         are fetched and encoded here, as for statements.
 
         Privacy: one individual has at most max_records arrivals in all periods (docs/proofs/running.md).
         """
         from sfumato.core.engine.arrivals import find_arrivals, save_arrivals, sum_log
 
-        period = len(entries) - 1
+        period = len(until.entries) - 1
         with hide_failures(name_source(table)), connect() as connection:
-            log = self._load_log(stream, entries[:-1])
+            log = self._load_log(until.stream, until.entries[:-1])
             unit = None if table.unit.column is None else UNIT
             sealed = self._seal(table, list_codes(question.columns) | ({UNIT} if unit else set()))
             create_encoded(connection, sealed.everything, question.columns, unit=unit)
             progress("bounding contributions")
-            arrived = find_arrivals(connection, table, question, log, period=period, secret=secret)
-            save_arrivals(self._folder, stream, period, arrived, entry=entries[-1])
+            arrived = find_arrivals(connection, table, question, log, period=period, secret=until.secret)
+            save_arrivals(self._folder, until.stream, period, arrived, entry=until.entries[-1])
             return sum_log(table, question, pa.concat_tables([log, arrived]), period=period)
 
     def _load_log(self, stream: str, entries: tuple[str, ...]) -> pa.Table:
@@ -418,7 +410,8 @@ class DuckDBEngine(CountingEngine):
             spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
             described = self._described = (table, digest(spec))
         whose = "" if table.reference is None else f"\n{self._facts(table.reference.table)}"
-        return f"{_SEALING}\n{file_facts(self._find(table).paths)}\n{described[1]}{whose}"
+        source = self._find(table)
+        return f"{_SEALING}\n{file_facts(source.paths)}{source.version}\n{described[1]}{whose}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
         """The columns that `names` asks of a table, and the one that names individuals."""
@@ -455,4 +448,4 @@ class DuckDBEngine(CountingEngine):
 def seal_fetched(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
     """The sealed table of what was fetched; without `rows`, one that has no record."""
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
-    return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
+    return seal_table(table, fetched.columns, fetched.schema, batches, names=names, rows=rows)

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -194,7 +194,12 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     with _opening:
         key = (os.getpid(), plainly)
         if key not in _instances:
-            _instances[key] = _open_instance(plainly=plainly)
+            # What does not fit into memory spills to a folder that only this user can read.
+            spill = tempfile.mkdtemp(prefix="sfumato-")
+            atexit.register(_close_instance, key, spill)
+            _instances[key] = _open_instance(spill, plainly=plainly)
+            if _draws_bar(_instances[key]):
+                _drawing.add(key)
         connection, draws = _instances[key].cursor(), key in _drawing
     try:
         if draws:
@@ -206,6 +211,24 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         raise
     finally:
         connection.close()
+
+
+@contextmanager
+def connect_walled(views: Mapping[str, str], files: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection of its own to `views`, which no statement can make read a file but these."""
+    allowed = ", ".join(map(quote_text, files))
+    with (
+        tempfile.TemporaryDirectory(prefix="sfumato-") as spill,
+        _open_instance(spill, plainly=False) as connection,
+    ):
+        for name, query in views.items():
+            connection.execute(f"CREATE TEMP VIEW {quote_name(name)} AS {query}")
+        for setting in (f"allowed_paths = [{allowed}]", "enable_external_access = false"):
+            connection.execute(f"SET GLOBAL {setting}")
+        if _draws_bar(connection):
+            connection.execute("SET enable_progress_bar = false")
+        connection.execute("SET GLOBAL lock_configuration = true")
+        yield connection
 
 
 @contextmanager
@@ -243,11 +266,19 @@ def sql_kind(kind: str) -> str:
     return "date" if kind == "DATE" or kind.startswith("TIMESTAMP") else "text"
 
 
-def create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
-    """Creates the type `name` that numbers the values of a listed column, if it is one."""
-    texts = value_list(column)
-    if texts is not None:
-        listed = ", ".join(quote_text(text) for text in texts)
+def create_list_type(
+    connection: duckdb.DuckDBPyConnection, column: Column, name: str, *, rows: bool = True
+) -> None:
+    """Creates the type `name` that numbers the values of a listed column; without `rows`, of the first."""
+    texts = value_list(column) or ()
+    listed = ", ".join(quote_text(text) for text in texts[:1000])
+    if rows and len(texts) > 1000:
+        # As a table: a statement of a million words takes seconds to be read.
+        from pyarrow import array, table
+
+        connection.register("words", table([array(texts), array(range(len(texts)))], ["word", "place"]))
+        listed = "SELECT word FROM words ORDER BY place"
+    if texts:
         connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
 
 
@@ -283,7 +314,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
 
 
 def _read_parts(column: Column, stored: Mapping[str, Stored]) -> list[tuple[str, Kind]]:
-    """The stored values of a column, read as its keys say: missing ones, decimal commas, formats of dates."""
+    """The stored values of a column, read as its keys say: missing ones, commas, formats, loose spellings."""
     parts = []
     for name in column.stored:
         value, kind = quote_name(name), stored[name].kind
@@ -296,6 +327,10 @@ def _read_parts(column: Column, stored: Mapping[str, Stored]) -> list[tuple[str,
             value, kind = epoch_cell(_number(value, kind), column.format), "date"
         elif column.format is not None and kind == "text":
             value, kind = formatted_cell(value, column.format), "date"
+        if column.match == "loose" and kind == "text":
+            texts = [quote_text(text) for text in value_list(column) or ()]
+            spelled = " ".join(f"WHEN lower(trim({text})) THEN {text}" for text in texts)
+            value = f"CASE lower(trim({value})) {spelled} ELSE {value} END"
         parts.append((value, kind))
     return parts
 
@@ -356,19 +391,15 @@ def _date_label(name: str, kind: Kind, column: Column) -> str:
     return label_cell(moment_cell(name, text=kind == "text"), str(column.calendar))
 
 
-def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
+def _open_instance(spill: str, *, plainly: bool) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    # What does not fit into memory spills to a folder that only this user can read.
-    spill = tempfile.mkdtemp(prefix="sfumato-")
-    atexit.register(_close_instance, (os.getpid(), plainly), spill)
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"temp_directory": spill})
     known = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
     left_out = [
         name for name in known if name in _SLOW_OPTIMIZERS or (plainly and name not in _TRUSTED_OPTIMIZERS)
     ]
     for setting in (
-        f"temp_directory = {quote_text(spill)}",
         f"memory_limit = '{_MEMORY_LIMIT}'",
         f"preserve_insertion_order = {str(plainly).lower()}",
         "autoinstall_known_extensions = false",
@@ -377,11 +408,15 @@ def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
         "TimeZone = 'UTC'",
     ):
         connection.execute(f"SET GLOBAL {setting}")
-    # A bar would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
-    # without ipywidgets, it is off already, and DuckDB refuses to be told so.
-    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
-        _drawing.add((os.getpid(), plainly))
     return connection
+
+
+def _draws_bar(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a bar would tell of the records, and mix with our output.
+
+    Where none can be drawn, as in a notebook without ipywidgets, it is off, and cannot be turned off.
+    """
+    return connection.sql("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]
 
 
 def _close_instance(key: tuple[int, bool], spill: str) -> None:

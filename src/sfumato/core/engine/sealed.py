@@ -1,6 +1,6 @@
 """Sealed tables: a source read once, every record made plain by itself, and kept for whatever is asked next.
 
-A sealed table is a set of Arrow columns in memory, or in a private file where they are many: cleaned
+A sealed table is a set of Arrow columns in memory, or in a file without a name where they are many: cleaned
 values, codes of described columns, and a number for every individual. Records of individuals within their
 bound stand in one part, those of the others, the crowd, in another. Arrow columns have no statistics, and
 DuckDB scans them as they are.
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import shutil
 import tempfile
-import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +50,7 @@ NUMBER = "number of sfumato"
 """The individual of a record as a number below `Sealed.individuals`."""
 BATCH_ROWS = 2**17
 
-_IN_MEMORY = 2**29
-"""Columns of more bytes than this are kept in a file."""
+_IN_MEMORY = 2**29  # columns of more bytes than this are kept in a file
 _MOST_ORDERS = 4
 _ABOUT = b"sfumato"
 
@@ -132,7 +131,6 @@ class Sealed(Withheld):
     inside: pa.Table
     crowd: pa.Table
     individuals: int
-    kept: tuple[_Store, ...] = ()
     orders: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
 
     def order_crowd(self, names: frozenset[str]) -> pa.Table:
@@ -177,12 +175,13 @@ def seal_table(
     batches: Iterable[pa.RecordBatch],
     *,
     names: frozenset[str],
+    rows: bool = True,
 ) -> Sealed:
     """Reads all batches of `table` once, and seals what `names` asks for.
 
     `schema` is that of the batches, `stored` has the kinds of all stored columns. A name is, in lower case,
     that of a stored or described column, of the code of a described one, or UNIT. Records of nobody are
-    left out.
+    left out. Without `rows` there are no batches.
     """
     cleaned = clean_schema(schema)
     store = _Store()
@@ -190,7 +189,9 @@ def seal_table(
     with connect(plainly=True) as connection:
         stream = _clean(batches, cleaned, table, failures)
         connection.register("stored", pa.RecordBatchReader.from_batches(cleaned, stream))
-        query = _encoding_query(connection, table, stored, names)
+        query = _encoding_query(
+            lambda *of: create_list_type(connection, *of, rows=rows), table, stored, names
+        )
         try:
             encoded = connection.sql(query).to_arrow_reader(BATCH_ROWS)
             for batch in encoded:
@@ -202,16 +203,14 @@ def seal_table(
             raise
         records = store.finish(encoded.schema)
     if table.unit.column is None:
-        return Sealed(names, 0, records, records.slice(0, 0), records.num_rows, (store,))
-    return divide_records(records, names=names, most=table.unit.max_records, kept=(store,))
+        return Sealed(names, 0, records, records.slice(0, 0), records.num_rows)
+    return divide_records(records, names=names, most=table.unit.max_records)
 
 
-def divide_records(
-    records: pa.Table, *, names: frozenset[str], most: int, kept: tuple[_Store, ...] = ()
-) -> Sealed:
+def divide_records(records: pa.Table, *, names: frozenset[str], most: int) -> Sealed:
     """Encoded records with UNIT in two parts: of individuals with at most `most` records, and the others.
 
-    `names` are the columns that were asked for, `kept` is what must live as long as the records.
+    `names` are the columns that were asked for.
     """
     numbers, individuals = _number_values(records[UNIT])
     crowded = np.bincount(numbers, minlength=individuals) > most
@@ -223,19 +222,12 @@ def divide_records(
         batch = batch.append_column(NUMBER, to_arrow(part))
         chosen = crowded[part]
         if chosen.any():
-            crowd.add(batch.filter(pa.array(chosen)))
-            batch = batch.filter(pa.array(~chosen))
+            crowd.add(batch.take(to_arrow(np.flatnonzero(chosen))))
+            batch = batch.take(to_arrow(np.flatnonzero(~chosen)))
         inside.add(batch if UNIT in names else batch.drop_columns([UNIT]))
     whole = records.schema.append(pa.field(NUMBER, to_arrow(numbers[:0]).type))
     part_of = whole if UNIT in names else whole.remove(whole.get_field_index(UNIT))
-    return Sealed(
-        names,
-        most,
-        inside.finish(part_of),
-        crowd.finish(whole),
-        individuals,
-        (*kept, inside, crowd),
-    )
+    return Sealed(names, most, inside.finish(part_of), crowd.finish(whole), individuals)
 
 
 def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
@@ -340,12 +332,12 @@ def _clean_text(column: pa.Array, wanted: pa.DataType, *, limit: int, keep_apart
         column = column.cast(pa.large_binary())
     # Taken for text as it is: what is no text is found next.
     column = pa.Array.from_buffers(wanted, len(column), column.buffers(), column.null_count, column.offset)
-    strange = pc.greater(pc.binary_length(column), limit)
+    # A scalar of a Python number would load pandas, where that is installed.
+    strange = pc.greater(pc.binary_length(column), to_arrow(np.array([limit]))[0])
     if keep_apart:
         # What already reads as a digest gets one, too, so that nobody can be taken for another.
         strange = pc.or_(strange, pc.starts_with(column, _DIGEST))
-    strange = pc.fill_null(strange, fill_value=False).to_numpy(zero_copy_only=False)
-    odd = np.concatenate((np.flatnonzero(strange), _find_invalid(column)))
+    odd = np.append(to_numpy(pc.indices_nonzero(strange)).astype(np.int64), _find_invalid(column))
     if not odd.size:
         return column
     odd = np.unique(odd)
@@ -403,7 +395,7 @@ def _clean(
 
 
 def _encoding_query(
-    connection: duckdb.DuckDBPyConnection, table: Table, stored: Mapping[str, Stored], names: frozenset[str]
+    create: Callable[..., None], table: Table, stored: Mapping[str, Stored], names: frozenset[str]
 ) -> str:
     columns = {
         name.lower(): f"{quote_name(name)} AS {quote_name(name)}"
@@ -416,7 +408,7 @@ def _encoding_query(
         if name.lower() in names:
             columns[name.lower()] = f"{value_column(column, stored)} AS {quote_name(name)}"
         if column.domain is not None and code_name(name).lower() in names:
-            create_list_type(connection, column, f"list{index}")
+            create(column, f"list{index}")
             code = encode_column(column, stored, list_type=f"list{index}")
             columns[code_name(name)] = f"{code} AS {quote_name(code_name(name))}"
     selected = list(columns.values())
@@ -428,7 +420,7 @@ def _encoding_query(
         # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has
         # no U+001F, so that the last one separates them.
         when = table.columns[table.unit.period]
-        create_list_type(connection, when, "unit_list")
+        create(when, "unit_list")
         code = encode_column(when, stored, list_type="unit_list")
         individual = f"concat(CAST({unit} AS VARCHAR), chr(31), coalesce(CAST({code} AS VARCHAR), ''))"
     selected.append(f"{individual} AS {quote_name(UNIT)}")
@@ -508,12 +500,12 @@ def _sort_hashes(
 
 
 class _Store:
-    """Batches as they come: in memory, or if they are many in a file that only this user can read."""
+    """Batches as they come: in memory, or if they are many in a file without a name."""
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._folder: str | None = None
+        self._file: IO[bytes] | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -524,16 +516,19 @@ class _Store:
         self._batches.append(batch)
         self._bytes += batch.nbytes
         if self._bytes > _IN_MEMORY:
-            self._folder = tempfile.mkdtemp(prefix="sfumato-")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            self._writer = pa.ipc.new_file(str(Path(self._folder, "sealed.arrow")), batch.schema)
+            # Nobody else can open it, and however this process ends nothing of it is left.
+            self._file = tempfile.TemporaryFile(prefix="sfumato-")  # noqa: SIM115 - closed by finish
+            self._writer = pa.ipc.new_file(self._file, batch.schema)
             for each in self._batches:
                 self._writer.write_batch(each)
             self._batches = []
 
     def finish(self, schema: pa.Schema) -> pa.Table:
         """All that was kept; a file is mapped into memory, not read."""
-        if self._writer is None or self._folder is None:
+        if self._writer is None or self._file is None:
             return pa.Table.from_batches(self._batches, schema)
         self._writer.close()
-        return pa.ipc.open_file(pa.memory_map(str(Path(self._folder, "sealed.arrow")))).read_all()
+        self._file.flush()
+        with self._file as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
 
 
 _BATCH_ROWS = 2**17
-# Whatever a database file says, nothing but the file is read, and nothing is loaded for it.
+# Whatever a database file says, nothing but it is read, nothing loaded for it, no record spilled beside it.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
+    "temp_directory": "",
 }
 _PLAIN = (".parquet", *TEXT_FILES)
 _LONG = 2**26  # bytes that take a tenth of a second to digest: so much is not read again by every process
@@ -60,17 +61,19 @@ class FileSource:
     """The files of a table, their format, and every stored column with its type.
 
     Of a text file, all columns are bytes and it has no `schema`. Of a database, `relation` is the table in
-    it, as SQL names it.
+    it, as SQL names it. Of a table on a lake, `version` tells its content, and `rows` reads it.
     """
 
     paths: tuple[Path, ...]
-    format: Literal["parquet", "csv", "duckdb"]
+    format: Literal["parquet", "csv", "duckdb", "lake"]
     columns: dict[str, Stored]
     schema: pa.Schema | None = None
     delimiter: str = ","
     encoding: str = "utf-8"
     quoting: Quoting | None = None
     relation: str = ""
+    version: str = ""
+    rows: Callable[[pa.Schema], Iterator[pa.RecordBatch]] | None = None
 
     def fetch(self, wanted: frozenset[str]) -> Fetched:
         """The `wanted` columns, to be read file by file and in order."""
@@ -96,6 +99,9 @@ class FileSource:
 
         from sfumato.core.engine.textfile import read_text
 
+        if self.rows is not None:
+            yield from self.rows(schema)
+            return
         if self.format == "duckdb":
             yield from self._read_database(schema)
             return
@@ -174,6 +180,8 @@ def sign_contents(source: FileSource, *, secret: bytes, known: dict[str, str], k
     from sfumato.core.engine.base import sign_version
     from sfumato.core.engine.sealed import make_private
 
+    if source.version:
+        return sign_version(source.version, secret=secret)
     begun, paths = time.time_ns(), _list_files(source.paths)
     states = [sign_version(file_facts([path]), secret=secret) for path in paths]
     if not all(state in known for state in states):
@@ -233,11 +241,12 @@ def _describe(
 ) -> FileSource:
     """The files described; one statement asks many times, and the facts change when a file does."""
     if paths[0].name.lower().endswith(".parquet"):
-        return _refuse_twins(_describe_parquet(paths, name), name)
-    return _refuse_twins(_describe_csv(paths, name, encoding, quoting, names), name)
+        return refuse_twins(_describe_parquet(paths, name), name)
+    return refuse_twins(_describe_csv(paths, name, encoding, quoting, names), name)
 
 
-def _refuse_twins(source: FileSource, name: str) -> FileSource:
+def refuse_twins(source: FileSource, name: str) -> FileSource:
+    """The source as it is, or an error that calls it `name` if it has no columns, or such as SQL mixes up."""
     # SQL does not tell such names apart, and would bound the wrong column.
     seen: dict[str, str] = {}
     if not any(stored.kind != "other" for stored in source.columns.values()):
@@ -321,7 +330,7 @@ def _describe_database(path: Path, table: str, name: str, _facts: str) -> FileSo
         ) from None
     columns = {field.name: describe_stored(field.type) for field in read}
     described = FileSource(paths=(path,), format="duckdb", columns=columns, schema=read, relation=quoted)
-    return _refuse_twins(described, name)
+    return refuse_twins(described, name)
 
 
 def _as_double(name: str) -> str:

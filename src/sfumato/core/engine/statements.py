@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
 from sfumato.core.engine.duckdb import DuckDBEngine
-from sfumato.core.engine.encode import connect, hide_failures, quote_name
+from sfumato.core.engine.encode import connect, connect_walled, escape_pattern, hide_failures, quote_name
 from sfumato.core.engine.sealed import Sealed, clean_column, clean_schema, register_columns
 from sfumato.core.errors import SfumatoError, SourceError, UnsupportedQuery, refuse
 from sfumato.core.facts.table import PublicTable, Table
@@ -72,6 +73,7 @@ class StatementEngine(DuckDBEngine):
         from sfumato.core.algebra.measures import check_query
         from sfumato.core.engine.aggregates import bind_aggregates, check_forms, check_joins
 
+        query = deepcopy(query)  # whoever has its trees may write to them before they are read
         checked = check_query(query, tables)
         try:
             with connect(plainly=True) as connection:
@@ -123,11 +125,10 @@ class StatementEngine(DuckDBEngine):
         text = tree.sql(dialect="duckdb")
         check_public(text, tables)
         try:
-            with connect() as connection:
-                for name, table in tables.items():
-                    connection.execute(
-                        f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
-                    )
+            views = {name: f"SELECT * FROM {self._scan_public(table)}" for name, table in tables.items()}
+            files = [str(path) for table in tables.values() for path in self._find(table).paths]
+            files += [escape_pattern(each) for each in files]  # which finds that file and no other
+            with connect_walled(views, files) as connection:
                 return connection.sql(text if rows else f"SELECT * FROM ({text}) LIMIT 0").to_arrow_table()
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
             raise refuse(str(error).splitlines()[0].partition(" Error: ")[2][:200].rstrip(". ")) from None

@@ -40,10 +40,12 @@ NULL = "NULL"
 
 _MOST_VALUES = 2_000_000
 _MOST_LISTED = 40
+_MOST_LOOSE = 1000  # values that each record is compared with, one by one
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
 _DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
 _OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
-_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label", "nullable", "density")
+_READ_KEYS = ("format", "decimal", "match", "missing", "missing_label", "nullable", "density")
+_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, *_READ_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ class Column:
     column is `nullable`, synthetic rows hold NULL in its place, and other values keep their type.
 
     How values are written: `format` is that of dates in text (as in strptime, or "epoch" and "epoch_ms"),
-    `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
+    `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing. With
+    `match` loose, a text is the listed value that it equals but for case and spaces around it.
 
     `density` says how synthetic rows spread numbers within bins: `even`, or `smooth`, along lines that follow
     the counts of neighbouring bins.
@@ -85,12 +88,14 @@ class Column:
     density: Literal["even", "smooth"] = "even"
     dates: tuple[date, date] | None = None
     calendar: Calendar | None = None
+    match: Literal["exact", "loose"] = "exact"
 
     def __post_init__(self) -> None:
         for key, options in (
             ("outside", get_args(Policy)),
             ("decimal", (".", ",")),
             ("density", ("even", "smooth")),
+            ("match", ("exact", "loose")),
         ):
             check_option(getattr(self, key), options, name=key, error=SchemaError)
         if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
@@ -102,6 +107,12 @@ class Column:
         listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
         if self.outside == "other" and OTHER in listed:
             raise SchemaError("outside = 'other' adds the value 'other', but the domain lists it already")
+        if self.match == "loose":
+            texts = self.domain.values if isinstance(self.domain, Values) else (0,)
+            if not isinstance(texts[0], str) or self.calendar is not None or len(texts) > _MOST_LOOSE:
+                raise SchemaError(f"match = 'loose' is for a list of at most {_MOST_LOOSE:,} texts")
+            if len({str(text).strip().lower() for text in texts}) < len(texts):
+                raise SchemaError("match = 'loose': two values differ in case or spaces alone; keep one")
         if self.dates is not None:
             bounded = self.bounds is not None or self.private_bounds
             if self.domain is not None or bounded or len(self.stored) > 1:
@@ -179,7 +190,7 @@ def column_spec(column: Column) -> dict[str, Any]:
     if column.private_bounds:
         spec["bounds"] = "private"
     plain = {"format": None, "decimal": ".", "missing": (), "missing_label": None, "nullable": False}
-    for key, default in {**plain, "density": "even"}.items():
+    for key, default in {**plain, "density": "even", "match": "exact"}.items():
         value = getattr(column, key)
         if value != default:
             spec[key] = list(value) if isinstance(value, tuple) else value
@@ -322,6 +333,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         missing_label=spec.get("missing_label", NULL if nullable else None),
         nullable=nullable,
         density=spec.get("density", "even"),
+        match=spec.get("match", "exact"),
     )
 
 

@@ -25,6 +25,7 @@ from sfumato.core.facts.table import (
     PublicTable,
     Table,
     find_database,
+    find_lake,
     find_place,
     parse_public,
     parse_table,
@@ -188,6 +189,10 @@ def list_files(source: str, folder: Path) -> Iterator[Path]:
     database = find_database(source)
     if database is not None:
         source = database[0]
+    lake = find_lake(source)
+    if lake is not None:
+        named = Path(lake[1])  # the table's folder, or a file in it that describes the table
+        source = str(named.parent.parent if named.parent.name == "metadata" else named)
     path = folder / (source[len("spark:") :].removeprefix("file://") if place == "spark" else source)
     for found in match_files(path, only_stars=place != "spark"):
         yield from found.rglob("*") if found.is_dir() else (found,)

@@ -35,18 +35,9 @@ MOST_RECORDS = 2**10
 """The most records of an individual where max_records is "private"."""
 
 _KEYS = (
-    *("source", "unit", "window", "max_records", "max_groups", "neighbours", "bounding", "references"),
-    *(
-        "parameters",
-        "columns",
-        "impossible",
-        "rules",
-        "public",
-        "encoding",
-        "quoting",
-        "text_limit",
-        "sealed",
-    ),
+    *("source", "snapshot", "unit", "window", "max_records", "max_groups", "neighbours", "bounding"),
+    *("references", "parameters", "columns", "impossible", "rules", "public"),
+    *("encoding", "quoting", "text_limit", "sealed"),
 )
 _ENCODINGS = (
     *("utf-8", "utf-16", "latin-1", "iso-8859-2", "iso-8859-15"),
@@ -128,6 +119,8 @@ class PrivacyUnit:
         """What is said of records that the bound leaves out; nothing where every row is an individual."""
         if self.column is None:
             return ()
+        if self.private_records:
+            return ("records of an individual beyond a number that is chosen privately are not counted",)
         whose = "individual" if self.period is None else f"individual and {self.period}"
         if bounding == "weight":
             return (f"who has more than {self.max_records} records per {whose} counts as so many",)
@@ -232,7 +225,8 @@ class Table:
 
     A text file is in `encoding`, and quotes mean in it what `quoting` says, by default what they mean in
     files of such a name. Texts longer than `text_limit` characters are cut there. What was read is
-    kept, `sealed` in memory or in a private file, for the next question. With a `reference`, the individual
+    kept, `sealed` in memory or in a private file, for the next question. Of a table on a lake, `snapshot` is
+    the number of the one that is asked, and None stands for the latest. With a `reference`, the individual
     of a record is that of a row of another table, and its unit has the name that it has there.
     """
 
@@ -248,6 +242,7 @@ class Table:
     text_limit: int = 1000
     sealed: Literal["memory", "file"] = "memory"
     reference: Reference | None = None
+    snapshot: int | None = None
     part: Part | None = None
     """The part of its people that is asked; None for all of them. No part of its description."""
     family: Family | None = None
@@ -387,6 +382,9 @@ def parse_table(
             f"{where}: source must name a file (.parquet, .csv, .jsonl, .zip, .xlsx), or a table by its URL"
         )
     check_location(source, where=f"{where}: source")
+    snapshot = spec.get("snapshot")
+    if snapshot is not None and (find_lake(source) is None or type(snapshot) is not int or snapshot < 0):
+        raise SchemaError(f"{where}: snapshot is a number, of a table on a lake (delta:..., iceberg:...)")
     impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
     rules: tuple[Rule, ...] = ()
     if "impossible" in spec or "rules" in spec:
@@ -404,6 +402,7 @@ def parse_table(
         text_limit=spec.get("text_limit", 1000),
         sealed=spec.get("sealed", "memory"),
         reference=reference,
+        snapshot=snapshot,
     )
 
 
@@ -436,6 +435,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     rules = [rule_spec(rule) for rule in kept if rule.kind != "impossible"]
     spec = {
         "source": public_location(table.source),
+        "snapshot": table.snapshot,
         "unit": unit.name if period is None else [unit.column, period],
         "window": None if unit.window is None else list(unit.window),
         "max_records": "private" if unit.private_records else unit.max_records,
@@ -506,9 +506,24 @@ def find_database(source: str) -> tuple[str, str] | None:
     return file, given[0][1]
 
 
+def find_lake(source: str) -> tuple[str, str] | None:
+    """The format and the place of a table on a lake; None for another kind of source.
+
+    >>> find_lake("delta:lake/trips"), find_lake("trips.parquet")
+    (('delta', 'lake/trips'), None)
+    """
+    kind, _, place = source.partition(":")
+    if kind not in ("delta", "iceberg"):
+        return None
+    if not place or "*" in place or "://" in place:
+        raise SchemaError(f"source {source!r} must name one table, by its folder: {kind}:FOLDER")
+    return kind, place
+
+
 def check_location(location: str, *, where: str) -> None:
     """Raises an error if a location is misspelt or holds a secret: project files are shared and kept."""
     find_database(location)
+    find_lake(location)
     if find_place(location) != "postgres":
         return
     try:

@@ -25,6 +25,18 @@ from sfumato.core.ledger.chain import ChargeEntry, Entry
 _PARTS = re.compile("([0-9]+)")
 
 
+def describe_cost(cost: str, more: int | None = None) -> str:
+    """What something cost, and how many `more` like it fit if that is known: the same words everywhere.
+
+    >>> describe_cost("epsilon 1", 12)
+    'this cost epsilon 1; about 12 more like it fit'
+    """
+    if more is None:
+        return f"this cost {cost}"
+    times = f"more than {MANY:,}" if more >= MANY else f"about {more:,}" if more else "no"
+    return f"this cost {cost}; {times} more like it {'fit' if more > 1 else 'fits'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReport:
     """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
@@ -119,6 +131,12 @@ class BudgetReport:
 
     def __repr__(self) -> str:
         return f"BudgetReport({self.describe_left()})"
+
+    def describe_since(self, earlier: BudgetReport, cost: str = "") -> str:
+        """What was charged after an `earlier` report, or `cost` in its place, and how often it fits."""
+        costs = tuple(cost for entry in self.charges[len(earlier.charges) :] for cost in entry.costs)
+        more = count_more(self.budget, self.sums, costs) if costs else None
+        return describe_cost(cost or describe_charge(self.budget, costs), more)
 
     def describe_left(self) -> str:
         """What is left in one line, as pure epsilon and in charges like the last one."""

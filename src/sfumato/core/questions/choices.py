@@ -181,82 +181,20 @@ class NormChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapChoice:
-    """Bounds on the records of one individual, ascending, of which one is to be chosen.
-
-    A bound scores minus the number of records that it cuts off, minus its public penalty: what the
-    noise that goes with it is expected to spoil. Records of an individual beyond max_records are not
-    looked at.
-
-    Privacy: one individual, added, removed or replaced, moves the number of records that any bound cuts
-    off by at most max_records less the smallest bound (docs/proofs/capped-counts.md).
-    """
-
-    stated: ClassVar[Stated] = Stated(bounding="cap", tally="lost", norms=BOTH, signed=True, sampled=False)
-
-    name: str
-    columns: tuple[str, ...]
-    caps: tuple[int, ...]
-    penalties: tuple[int, ...]
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
-        if len(self.caps) < 2 or list(self.caps) != sorted(set(self.caps)) or self.caps[0] < 1:
-            raise RecipeError(f"choice {self.name!r} needs at least two bounds above zero, ascending")
-        if len(self.penalties) != len(self.caps) or not all(0 <= each < 2**62 for each in self.penalties):
-            raise RecipeError(f"choice {self.name!r} needs a penalty from 0 to 2^62 for every bound")
-
-    @property
-    def options(self) -> int:
-        """The number of candidates."""
-        return len(self.caps)
-
-    def rate(self, table: Table) -> Fraction:
-        """The rate of the exponential mechanism: epsilon over twice the sensitivity of a score."""
-        return self.epsilon / (2 * (table.unit.max_records - self.caps[0]))
-
-    def score(self, true_lost: NDArray[np.int64]) -> list[int]:
-        """The scores of the bounds, from the numbers of records that each cuts off."""
-        pairs = zip(true_lost.tolist(), self.penalties, strict=True)
-        return [_clamp(-lost - penalty) for lost, penalty in pairs]
-
-    def check(self, table: Table) -> None:
-        """Raises an error about public facts if it does not fit `table`."""
-        table.cells(self.columns)
-        if table.unit.column is None:
-            raise RecipeError(
-                f"choice {self.name!r}: every row is an individual, so there is no bound to choose"
-            )
-        if not self.caps[0] < self.caps[-1] <= table.unit.max_records:
-            raise RecipeError(f"asked {self.name!r} among bounds beyond max_records")
-
-    def to_record(self) -> dict[str, Any]:
-        """The choice as a plain record."""
-        return {
-            "name": self.name,
-            "columns": list(self.columns),
-            "caps": list(self.caps),
-            "penalties": list(self.penalties),
-            "epsilon": self.epsilon,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """A choice and the index of the candidate that was drawn."""
 
-    choice: Choice | NormChoice | CapChoice
+    choice: Choice | NormChoice
     index: int
 
     @property
-    def ask(self) -> Choice | NormChoice | CapChoice:
+    def ask(self) -> Choice | NormChoice:
         """What this is the answer to."""
         return self.choice
 
 
-AnyChoice = Choice | NormChoice | CapChoice
-AnyQuestion = Question | NormChoice | CapChoice
+AnyChoice = Choice | NormChoice
+AnyQuestion = Question | NormChoice
 """What an engine answers exactly; a choice among marginals needs the counts of these."""
 
 

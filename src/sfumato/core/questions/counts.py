@@ -151,7 +151,7 @@ class IndividualCounts(Question):
     """How many individuals have `times` records in `cell`, for each pair of these.
 
     An individual with n records in a cell is counted by the pair with the largest `times` up to n, if there
-    is one. Pairs ascend by cell, then by times.
+    is one. Pairs ascend by cell, then by times. If they are asked `together`, all cells are one, cell 0.
 
     Privacy: an individual in more than `max_cells` of the cells that are asked about is counted in
     `max_cells` of them only, so it moves at most that many answers, each by 1: max_cells in L1, its square
@@ -169,6 +169,7 @@ class IndividualCounts(Question):
     max_cells: int
     cells: NDArray[np.int64]
     times: NDArray[np.int64]
+    together: bool = False
 
     def __post_init__(self) -> None:
         self.check_columns()
@@ -192,6 +193,11 @@ class IndividualCounts(Question):
             )
 
     @property
+    def placed(self) -> tuple[str, ...]:
+        """The columns whose codes name the cell of a record."""
+        return () if self.together else self.columns
+
+    @property
     def rows(self) -> int:
         """The number of pairs."""
         return int(self.cells.size)
@@ -212,7 +218,7 @@ class IndividualCounts(Question):
     def check(self, table: Table) -> None:
         """Raises an error about public facts if it does not fit `table`."""
         # Cells that do not fit into 64 bits would fail for the records that reach them.
-        cells = table.cells(self.columns)
+        cells = table.cells(self.placed)
         if self.cells[-1] >= cells or cells > MOST_CELLS:
             shown = " x ".join(self.columns)
             raise RecipeError(f"{shown}: asks for individuals in cells that these columns do not have")
@@ -220,7 +226,8 @@ class IndividualCounts(Question):
     def to_record(self) -> dict[str, Any]:
         """What is told of it besides its columns: the number of pairs, their bound and their digest."""
         digest = digest_numbers(self.cells, self.times)
-        return {"heads": {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}}
+        heads = {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}
+        return {"heads": {**heads, "together": True} if self.together else heads}
 
 
 def list_norms(question: Question) -> tuple[Norm, ...]:

@@ -20,13 +20,30 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive
 from sfumato.core.law import MAX_SCALE, SPARSE_KIND, Kind, Law
-from sfumato.core.questions.choices import AnyChoice, Choice, Chosen
-from sfumato.core.questions.counts import find_sensitivity, list_norms
+from sfumato.core.questions.choices import AnyChoice, Candidate, Choice, Chosen, NormChoice
+from sfumato.core.questions.counts import (
+    CappedMarginal,
+    ClippedMarginal,
+    IndividualCounts,
+    Marginal,
+    OccupiedCells,
+    find_sensitivity,
+    list_norms,
+)
+from sfumato.core.questions.gradients import Gradients
+from sfumato.core.questions.moments import Moments
 from sfumato.core.questions.question import Queries, Question
+from sfumato.core.questions.residuals import Outcomes, Residuals
+from sfumato.core.questions.scores import ReleaseScore
+from sfumato.core.questions.series import RunningSums
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part
     from sfumato.core.facts.table import Table
+
+COUNTS = (Marginal, OccupiedCells, CappedMarginal, ClippedMarginal, IndividualCounts)
+SUMS = (Moments, Residuals, Outcomes, Gradients, RunningSums, ReleaseScore)
+"""With COUNTS all kinds of questions: a class of any other place would state its own sensitivity."""
 
 # Beyond so many scales the chance to pass a threshold takes too many bits to be certified.
 MOST_SCALES = 5000
@@ -50,14 +67,15 @@ class Request:
     part: Part | None = None
 
     def __post_init__(self) -> None:
+        check_kind(self.counted)
         if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > MAX_SCALE:
             raise RecipeError(
                 f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
             )
         if self.law.norm not in list_norms(self.counted):
             raise RecipeError(
-                f"request {self.name!r}: norms, moments, gradients, series, and queries other than sums of "
-                "different cells, are bounded in L2, so their noise is gaussian"
+                f"request {self.name!r}: norms, moments, gradients, and queries other than sums of different "
+                "cells, are bounded in L2, so their noise is gaussian"
             )
         if (self.counted.tally == "occupied") != (self.threshold is not None):
             raise RecipeError(
@@ -140,6 +158,12 @@ class Measurement:
         return self.request
 
 
+def check_kind(question: Question) -> None:
+    """Raises an error unless `question` is of a kind whose sensitivity the core states, not of a subclass."""
+    if type(question) not in (*COUNTS, *SUMS) or type(question.queries) not in (Queries, type(None)):
+        raise RecipeError(f"{type(question).__name__} is no kind of question that has a known sensitivity")
+
+
 Ask = Request | AnyChoice
 Answer = Measurement | Chosen
 
@@ -198,8 +222,13 @@ def check_asks(table: Table, asks: Iterable[object], *, parts: tuple[Part, ...])
         if one.meets(other) or one.name == other.name:
             raise RecipeError(f"parts {one.name!r} and {other.name!r} of a plan have people in common")
     for ask in asks:
-        if not isinstance(ask, Ask):
+        if type(ask) not in (Request, Choice, NormChoice):
             raise RecipeError("asked something that is neither a request nor a choice")
+        assert isinstance(ask, Ask)
+        if isinstance(ask, Request):
+            check_kind(ask.counted)
+        elif isinstance(ask, Choice) and any(type(each) is not Candidate for each in ask.candidates):
+            raise RecipeError(f"asked {ask.name!r} among what are no candidates of a choice")
         part = find_part(ask)
         if part is not None and part not in parts:
             raise RecipeError(f"asked {ask.name!r} of people who are no part of its plan")

@@ -20,9 +20,9 @@ from sfumato.core.law import Norm
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
-Bounding = Literal["records", "cap", "norm", "cells", "gradient", "arrivals"]
+Bounding = Literal["records", "norm", "cells", "gradient", "arrivals"]
 # `CountingEngine.count` has a branch for each that it answers.
-_Counts = Literal["cells", "occupied", "capped", "clipped", "individuals", "within", "lost"]
+_Counts = Literal["cells", "occupied", "capped", "clipped", "individuals", "within"]
 _Sums = Literal["streamed", "residuals", "gradients", "arrivals", "scores"]
 Tally = Literal[_Counts, _Sums]
 
@@ -116,13 +116,6 @@ class Question:
     def start(self, table: Table) -> Adder:
         """What adds up its answers, if it is streamed."""
         raise NotImplementedError
-
-
-class Scored(Protocol):
-    """What is made of exact counts of cells, by a kind of question that is tallied as scores."""
-
-    def evaluate(self, true_values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The exact score, whose contribution the question states."""
 
 
 # What several kinds state alike, each by naming it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from sfumato.core.cost.curves import sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import check_option
-from sfumato.core.questions.question import L2, Question, Stated
+from sfumato.core.questions.question import BOTH, Question, Stated
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -34,14 +34,14 @@ class RunningSums(Question):
 
     Privacy: an individual has at most max_records arrivals in all periods together, whatever its table held
     when each was answered. One arrival adds weights[0], weights[1], ... to the sums of its cell, so that all
-    sums of the horizon move by at most max_records times the norm of the weights, in L2. Proof:
+    sums of the horizon move by at most max_records times the norm of the weights, in L1 as in L2. Proof:
     docs/proofs/running.md.
 
     >>> RunningSums(columns=("month",), weights=(2**20, 2**19), periods=1).horizon
     2
     """
 
-    stated: ClassVar = Stated(bounding="arrivals", tally="arrivals", norms=L2, signed=False, sampled=False)
+    stated: ClassVar = Stated(bounding="arrivals", tally="arrivals", norms=BOTH, signed=False, sampled=False)
     queries: ClassVar[None] = None  # type: ignore[misc]
 
     columns: tuple[str, ...]
@@ -79,6 +79,8 @@ class RunningSums(Question):
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds to all sums of the horizon, in units of 1 / grid."""
         # Every arrival is taken for one in the first period, whose weights go on the longest.
+        if norm == "L1":
+            return Fraction(table.unit.max_records * sum(self.weights))
         squares = sum(each * each for each in self.weights)
         return table.unit.max_records * sqrt_up(Fraction(squares))
 
@@ -117,3 +119,12 @@ class RunningSums(Question):
 @lru_cache(maxsize=8)  # it is told with every one of thousands of periods
 def _digest_weights(weights: tuple[int, ...]) -> str:
     return hashlib.sha256(",".join(map(str, weights)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period of a series: its name, the hashes of the charges of all periods so far, a key for digests."""
+
+    stream: str
+    entries: tuple[str, ...]
+    secret: bytes

@@ -10,7 +10,7 @@ from helpers.asking import cells
 from helpers.contract_tables import source_name
 from sfumato.core.errors import SfumatoError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import CapChoice, NormChoice
+from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts
 from sfumato.core.questions.measurement import Request
 from sfumato.core.questions.moments import SCORE_GRID, LinkWeights, Moments
@@ -225,8 +225,9 @@ def test_choices_are_scored_the_same(both, name):
         epsilon=one,
     )
     same([engine.count(here, (norms,), **SILENT)[0]], [files.count(there, (norms,), **SILENT)[0]])
-    caps = CapChoice(name="c", columns=marginals[0], caps=(1, 2, 3), penalties=(0, 0, 0), epsilon=one)
-    same([engine.count(here, (caps,), **SILENT)[0]], [files.count(there, (caps,), **SILENT)[0]])
+    times = np.array([1, 2, 3])
+    people = IndividualCounts(columns=marginals[0], max_cells=1, cells=0 * times, times=times, together=True)
+    same([engine.count(here, (people,), **SILENT)[0]], [files.count(there, (people,), **SILENT)[0]])
 
 
 STATEMENTS = {
