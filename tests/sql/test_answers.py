@@ -378,6 +378,17 @@ def test_within_spends_the_least_and_keeps_its_word(curator, exact):
     assert share.spent > 0
 
 
+def test_an_answer_says_if_it_is_not_within_its_share(curator):
+    asked = "DP-SELECT WITHIN 10% COUNT(*) AS n FROM visits"
+    told = "not every interval is within 10 % of its value: no more was to be spent on this statement"
+    first = curator.sql(f"{asked} WHERE amount > 1", at_most=Fraction(1, 10_000))
+    assert first.spent == Fraction(1, 10_000)
+    assert told in first.notes
+    empty = curator.sql(f"{asked} WHERE amount > 0 AND amount < 0")
+    assert Fraction(24, 10) < empty.spent <= Fraction(25, 10)
+    assert told in empty.notes
+
+
 def test_what_does_not_fit_spends_nothing(curator):
     before = curator.budget().left
     for text in ("COUNT(*) FROM visits", "region, month FROM visits"):

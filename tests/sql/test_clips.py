@@ -6,11 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlglot import exp
 
 import sfumato as sf
 from helpers.projects import open_rows
 from sfumato.core.algebra.measures import NORMS
 from sfumato.sql import clips
+from sfumato.sql.aggregates import Aggregate
+from sfumato.sql.bands import aggregate_band
 
 MUCH = 10_000_000
 COLUMNS = {"clinic": {"values": ["a", "b", "empty"]}, "fee": {"bounds": [0, 50]}, "debt": {"bounds": [-9, 9]}}
@@ -41,7 +44,7 @@ def ask(curator, rest, epsilon=1):
 def test_noise_is_that_of_what_most_people_need(curator):
     answer = ask(curator, "COUNT(*) AS n, SUM(debt) AS d FROM t", epsilon=8)
     row = answer.table.to_pylist()[0]
-    assert answer.spent == 8
+    assert answer.spent == curator.budget().spent == 8
     # Of 9,500 records two thousand are of one, who counts with a few.
     assert abs(row["n"] - 7504) < 60
     assert row["n_high"] - row["n_low"] < 60
@@ -69,7 +72,7 @@ def test_what_is_cut_is_told(tmp_path):
     curator = open_rows(tmp_path, {}, rows, max_records="private")
     (note,) = ask(curator, "COUNT(*) AS n FROM t", epsilon="0.05").notes
     assert "of an individual counted, chosen privately" in note
-    told = clips.note_clip(clips.Measure(statistic="records"), NORMS.index(8), 130)
+    told = clips.note_clip(clips.Measure(statistic="records"), clips.Held(NORMS.index(8), 130, 0, 9, 0))
     assert told.endswith("counted, chosen privately: about 13 % of all lay beyond, noisily")
 
 
@@ -99,6 +102,10 @@ def test_few_records_short_prices_and_stated_errors_keep_cutting_records(tmp_pat
     ):
         assert told in curator.sql(f"EXPLAIN DP-SELECT {rest}").explanation
     assert clips.expected_gain(20) < clips.GAIN < clips.expected_gain(50)
+    told = curator.sql("EXPLAIN DP-SELECT 1 SUM(fee) AS s FROM t").explanation
+    times = float(told.split("95 % within +-")[1].split(" times")[0])
+    one, eight = (float(told.split(f" if {n}")[0].split("+-")[-1]) for n in (1, 8))
+    assert (one, eight) == (pytest.approx(50 * times, rel=0.01), pytest.approx(400 * times, rel=0.01))
 
 
 def test_a_bound_that_nobody_is_seen_at_is_one_record(tmp_path):
@@ -147,6 +154,7 @@ def test_chosen_bounds_are_stored_with_the_answer(curator):
     first = ask(curator, rest, epsilon=2)
     again = ask(curator, rest, epsilon=2)
     assert again.spent == 0
+    assert curator.budget().spent == 2
     assert again.table.equals(first.table)
     assert again.notes == first.notes
 
@@ -159,10 +167,89 @@ def test_the_bound_weighs_what_is_cut_against_noise():
     )
     counts = np.zeros(len(NORMS), np.int64)
     counts[NORMS.index(1)], counts[NORMS.index(8)] = 9000, 1000
-    place, cut = clips.choose_clip(counts, tally, noise=noise, groups=1)
-    assert (NORMS[place], cut) == (8, 0)
-    place, cut = clips.choose_clip(counts, tally, noise=noise, groups=10**6)
-    assert NORMS[place] == 1
-    assert cut == pytest.approx(1000 * 1000 * 5.5 / (9000 + 6500), rel=0.2)
-    place, cut = clips.choose_clip(np.zeros(len(NORMS), np.int64), tally, noise=noise, groups=1)
-    assert (NORMS[place], cut) == (1, 0)
+    held = clips.choose_clip(counts, tally, noise=noise, groups=1, most=200)
+    assert (NORMS[held.place], held.cut, held.beyond) == (8, 0, 0)
+    # Most of a few hundred groups may be empty, whose noise is no reason to cut what is in the others.
+    held = clips.choose_clip(counts, tally, noise=noise, groups=1250, most=200)
+    assert (NORMS[held.place], held.cut, held.beyond) == (8, 0, 0)
+    held = clips.choose_clip(counts, tally, noise=noise, groups=2**24, most=200)
+    assert NORMS[held.place] == 1
+    assert held.cut == pytest.approx(1000 * 1000 * 5.5 / (9000 + 6500), rel=0.2)
+    assert (held.beyond, NORMS[held.top]) == (7 * 1000, 8)
+    held = clips.choose_clip(np.zeros(len(NORMS), np.int64), tally, noise=noise, groups=1, most=200)
+    assert (NORMS[held.place], held.cut) == (1, clips.UNSEEN)
+    # Some with 200 records are not seen in noise of this scale, but no more of them than that.
+    assert 199 * 5 < held.beyond < 199 * 50
+    # Few in one interval are seen there, where all of the noise would hide them.
+    counts = np.zeros(len(NORMS), np.int64)
+    counts[NORMS.index(32)] = 100
+    assert NORMS[clips.choose_clip(counts, tally, noise=noise, groups=1, most=200).place] == 32
+
+
+FORCED = {
+    "all have more than was stated": (np.repeat(np.arange(500), 900), None, 200, "COUNT(*)"),
+    "few have much": (np.repeat(np.arange(12), 3000), None, "private", "COUNT(*)"),
+    "one has everything": (np.zeros(20000, int), None, "private", "COUNT(*)"),
+    "nobody adds anything": (np.repeat(np.arange(500), 5), np.zeros(2500), "private", "SUM(debt)"),
+    "sums are negative": (np.repeat(np.arange(800), 6), np.arange(4800) % 7 - 9.0, "private", "SUM(debt)"),
+    "signs cancel": (np.repeat(np.arange(800), 6), np.arange(4800) % 2 * 18 - 9.0, "private", "SUM(debt)"),
+    "values are tiny": (np.repeat(np.arange(800), 6), np.full(4800, 0.001), "private", "SUM(debt)"),
+}
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("name", FORCED)
+def test_no_interval_is_false_where_noise_hides_what_was_cut(tmp_path, name, neighbours):
+    person, debt, most, asked = FORCED[name]
+    rows = {"person": person} if debt is None else {"person": person, "debt": debt}
+    columns = {} if debt is None else {"debt": COLUMNS["debt"]}
+    curator = open_rows(tmp_path, columns, rows, max_records=most, neighbours=neighbours)
+    truth = person.size if debt is None else debt.sum()
+    held = 0
+    for draw in range(8):
+        answer = ask(curator, f"{asked} AS x FROM t", epsilon=f"{1 + draw / 1000}")
+        (row,) = answer.table.to_pylist()
+        held += row["x_low"] <= truth <= row["x_high"]
+        assert "noise hides everybody" in answer.notes[0] or "noise may hide up to" in answer.notes[0]
+    # Of eight intervals of 95 %, four or more are false once in thousands of times.
+    assert held >= 5
+
+
+def test_many_empty_groups_do_not_empty_the_others(tmp_path):
+    rows = make_rows()
+    rows["fee"] = np.where(rows["person"] < 2000, 50.0, 10.0)
+    columns = {"fee": COLUMNS["fee"], "clinic": {"values": ["a", "b", *map(str, range(2000))]}}
+    curator = open_rows(tmp_path, columns, rows, max_records=200)
+    kept = rows["person"] < 3000
+    for draw in range(4):
+        answer = ask(curator, "clinic, SUM(fee) AS s FROM t GROUP BY clinic", epsilon=f"{1 + draw / 1000}")
+        for row in answer.table.to_pylist()[:2]:
+            truth = rows["fee"][kept & (rows["clinic"] == row["clinic"])].sum()
+            assert row["s"] == pytest.approx(truth, rel=0.1)
+
+
+def test_sums_and_averages_allow_for_what_was_cut():
+    unit = clips.PrivacyUnit(column="p", max_records=200)
+    fee = clips.Measure(statistic="sum", tree=exp.column("fee"), high=Fraction(50), grid=1)
+    measures = (fee, clips.Measure(statistic="records"))
+    noises, _ = clips.calibrate_clips(measures, unit, epsilon=Fraction(1), delta=Fraction(0), groups=1)
+    place = NORMS.index(8)
+    values = np.array([0, 1000, 100_000])
+
+    def find(beyond, kind):
+        held = (clips.Held(place, 100, beyond, place + 2, 0), clips.Held(place, 0, 0, place, 0))
+        parts = list(zip(clips.hold_noises(noises, held), (values, values // 20), strict=True))
+        parts = parts[: 1 if kind == "measure" else 2]
+        aggregate = Aggregate(measures=measures[: len(parts)], kind=kind)
+        return aggregate_band(aggregate, parts, 0.05, rehearse=False)
+
+    told, bare = find(500, "measure"), find(0, "measure")
+    assert told.low.tolist() == bare.low.tolist()
+    more = told.high - bare.high
+    # No more than all that was cut, and than what a group has allows for: twice as much as that.
+    assert 0 < more[0] < 100
+    assert more[1:].tolist() == [500, 500]
+    told, bare = find(500, "average"), find(0, "average")
+    assert told.value.tolist() == bare.value.tolist()
+    assert (told.low <= bare.low).all()
+    assert told.high[2] - bare.high[2] == pytest.approx(500 / 5000, rel=0.05)

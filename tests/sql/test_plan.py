@@ -17,6 +17,7 @@ from sfumato.curator.explain import explain_query
 from sfumato.sql.aggregates import Key
 from sfumato.sql.plan import PrivateChoice, half_width, least_epsilon, plan_selection
 from sfumato.sql.planner import plan_query, prepare_query
+from sfumato.sql.question import digest_question, read_question
 from sfumato.sql.relation import UNIT, Source
 from sfumato.sql.rows import plan_rows
 from sfumato.sql.statement import read_statement
@@ -217,6 +218,15 @@ def test_open_groups_are_selected_at_a_threshold():
     assert (exchanged.scale, exchanged.cost.sensitivity) == (80, 40)
     assert exchanged.threshold == selection_threshold(scale=80, sensitivity=20, delta="1e-9")
     assert plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region").selection is None
+
+
+def test_selections_that_cost_another_delta_are_other_questions():
+    """Whoever went on under the charge of the other would be refused, or charged for what was not asked."""
+    text = "DP-SELECT 1 DELTA 1.000{}e-9 note, COUNT(*) FROM t GROUP BY note"
+    one, other = (plan(text.format(last)) for last in (1, 2))
+    assert one.selection.threshold == other.selection.threshold
+    assert one.selection.cost != other.selection.cost
+    assert digest_question(one, read_question(one)) != digest_question(other, read_question(other))
 
 
 def test_a_quantile_spends_nearly_all_on_its_answer():

@@ -163,7 +163,29 @@ def test_intervals_hold_the_truth(count, epsilon, delta):
         misses = int(((low > truth + slack) | (high < truth - slack)).sum())
         assert misses <= 50 + 5 * math.sqrt(1000 * 0.05 * 0.95), (name, misses)
         # Where the noise is small beside the spreads, intervals are no wider than they need be.
-        if count == 30_000 and epsilon != "1" and name in ("corr", "regr_slope"):
+        if count == 30_000 and epsilon != "1" and name in ("corr", "regr_slope", "regr_intercept"):
             width = np.asarray(table[f"{name}_high"]) - np.asarray(table[f"{name}_low"])
             error = np.sqrt(((np.asarray(table[name]) - truth) ** 2).mean())
             assert np.median(width) < 2.3 * 2 * error, (name, misses)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "most"),
+    [
+        ("COUNT(*) FILTER (WHERE x > 6) / COUNT(*)", 1),
+        ("ROUND(100.0 * COUNT(*) FILTER (WHERE x > 6) / NULLIF(COUNT(*), 0), 1)", 100),
+        ("100 * (SUM(CASE WHEN n = 'a' THEN x ELSE 0 END) / SUM(x))", 100),
+        ("SUM(CASE WHEN x > 6 THEN 1 ELSE 0 END) / COUNT(*)", 1),
+        ("SUM(x) / COUNT(x)", 90),
+    ],
+)
+def test_a_part_of_a_whole_is_shown_within_it(ratio, most):
+    """Where the noise is far larger than the counts."""
+    groups = list(range(1, 201))
+    rows = pa.table({"p": groups, "g": groups, "x": [7.0] * 200, "n": ["a"] * 200})
+    columns = {"g": range(1, 201), "x": (0, 90), "n": ["a", "b"]}
+    curator = sf.from_frame(rows, name="t", unit="p", max_records=1, columns=columns, epsilon=9)
+    answer = curator.sql(f"DP-SELECT 0.1 g, {ratio} AS v FROM t GROUP BY g").to_pandas()
+    shown = answer[["v", "v_low", "v_high"]].fillna(0)
+    assert shown.min().min() == 0
+    assert shown.max().max() == most

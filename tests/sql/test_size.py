@@ -81,7 +81,7 @@ def test_what_is_nested_too_deep_is_refused_before_the_charge(project, what):
 def test_queries_of_with_are_resolved_once(project, monkeypatch):
     resolved = count_calls(monkeypatch, sources, "_resolve_rows")
     curator = sf.open(project)
-    assert "epsilon 1;" in str(curator.sql(f"EXPLAIN {chain(4)}"))
+    assert "epsilon 1\n" in str(curator.sql(f"EXPLAIN {chain(4)}"))
     assert len(resolved) == 4
     with pytest.raises(sf.UnsupportedQuery, match="more than 8 joins"):
         curator.sql(chain(5))

@@ -378,11 +378,11 @@ def _code_of(tree: exp.Expr, labels: Sequence[Label | bool]) -> exp.Expr:
         first = labels[0]
         if labels[-1] == first + len(labels) - 1 and list(labels) == list(range(first, first + len(labels))):
             return exp.Sub(this=bare.copy(), expression=exp.convert(first))
-    case = exp.Case()
-    for index, label in enumerate(labels):
-        literal = exp.convert(label)
-        case = case.when(exp.EQ(this=exp.paren(tree.copy()), expression=literal), exp.Literal.number(index))
-    return case
+    # `Case.when` would copy all branches for each, and there may be thousands.
+    tests = (exp.EQ(this=exp.paren(tree.copy()), expression=exp.convert(label)) for label in labels)
+    return exp.Case(
+        ifs=[exp.If(this=test, true=exp.Literal.number(place)) for place, test in enumerate(tests)]
+    )
 
 
 def _code_results(tree: exp.Case, labels: Sequence[Label | bool]) -> exp.Expr:
@@ -547,6 +547,11 @@ def require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[Fr
         if any(relation.field(each).is_drafted for each in columns):
             raise refuse(
                 f"{name}: {about} was drafted from the data; write public bounds, or accept_drafted = true"
+            )
+        if columns and all(bounds_of(each, relation) is not None for each in columns):
+            raise refuse(
+                f"{name} clamps to public bounds; those of the columns in {operand.sql()[:60]} give none; "
+                f"write {name}(... BOUNDED PRIVATELY)"
             )
         raise refuse(
             f"{name} clamps to public bounds, and {about} has none; declare them in the project file: "

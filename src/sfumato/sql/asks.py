@@ -26,7 +26,7 @@ from sfumato.core.algebra.asks import (
 from sfumato.core.algebra.measures import ADDED, CAPS, Measure
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.sql.aggregates import measure_magnitudes
-from sfumato.sql.clips import choose_clip, hold, read_values
+from sfumato.sql.clips import choose_clip, count_most, hold, read_values
 from sfumato.sql.magnitudes import INTERVALS, bounds_around, choose_cap, choose_interval
 from sfumato.sql.plan import (
     AnyNoise,
@@ -96,7 +96,7 @@ def _list_clipped(
     counted = (yield ask_plan(plan.tallied_plan)).values
     added = [noise for noise in plan.added if noise.measure.statistic in ADDED]
     clips = {
-        noise.measure: choose_clip(counts, tally, noise=noise, groups=plan.groups)
+        noise.measure: choose_clip(counts, tally, noise=noise, groups=plan.groups, most=count_most(plan))
         for counts, tally, noise in zip(counted, plan.tallies, added, strict=True)
     }
     norm = plan.tallies[0].measure.clip

@@ -6,6 +6,7 @@ never falls it is applied to the ends, elsewhere the ends are those of a box aro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,16 +24,6 @@ from sfumato.sql.plan import AnyNoise, Noise, PrivateChoice, group_widths, half_
 
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate
-
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from sfumato.sql.plan import Noise
 
     Numbers = NDArray[np.float64]
     Tests = NDArray[np.bool_]
@@ -99,6 +90,45 @@ def aggregate_band(
         return Band(*[np.zeros(shape, np.int64 if whole else np.float64)] * 3)
     if aggregate.kind == "measure":
         return _measured(*parts[0], share)
+    corners = [
+        _band_of(aggregate, list(each), share)
+        for each in itertools.product(*(_shift(*part, share) for part in parts))
+    ]
+    lows, highs = [each.low for each in corners], [each.high for each in corners]
+    return Band(
+        _band_of(aggregate, parts, share).value if len(corners) > 1 else corners[0].value,
+        np.fmin.reduce(lows),
+        np.fmax.reduce(highs),
+    )
+
+
+def _shift(
+    noise: AnyNoise, noisy: NDArray[np.int64], share: float
+) -> list[tuple[AnyNoise, NDArray[np.int64]]]:
+    """The least and the most that a measure may be with what a clip cut; as it is if that is nothing."""
+    if not isinstance(noise, Noise) or not noise.beyond:
+        return [(noise, noisy)]
+    less, more = (
+        np.rint(each).astype(np.int64) for each in _find_cut(noise, noisy + half_width(noise, share))
+    )
+    return [(noise, noisy - less), (noise, noisy + more)]
+
+
+def _find_cut(noise: Noise, highest: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How much a clip may have cut of each group, below and above, as far as noise tells.
+
+    No group lacks more than all that was cut. Where nothing is negative, each part of what a group has, which
+    is up to `highest`, was scaled down by no more than the largest norm asks for.
+    """
+    if noise.measure.is_signed:
+        most = np.full(highest.shape, float(noise.beyond))
+        return most, most
+    above = np.minimum(float(noise.beyond), (noise.times - 1) * np.maximum(highest, 0))
+    return np.zeros(highest.shape), above
+
+
+def _band_of(aggregate: Aggregate, parts: list[tuple[AnyNoise, NDArray[np.int64]]], share: float) -> Band:
+    """The band of an aggregate that is made of several measures."""
     added = [(noise, noisy) for noise, noisy in parts if isinstance(noise, Noise)]
     if aggregate.kind == "average":
         return _average(added, share)
@@ -163,11 +193,12 @@ def _measured(noise: AnyNoise, noisy: NDArray[np.int64], share: float) -> Band:
     if isinstance(noise, PrivateChoice):
         return Band(*find_quantile(noise, noisy, share))
     width = group_widths(noise, share)
+    less, more = _find_cut(noise, noisy + width)
     if measure.grid == 1:
-        whole = np.ceil(width).astype(np.int64)
-        return Band(noisy, noisy - whole, noisy + whole)
+        low, high = (np.ceil(width + each).astype(np.int64) for each in (less, more))
+        return Band(noisy, noisy - low, noisy + high)
     value = noisy / measure.grid
-    return Band(value, value - width / measure.grid, value + width / measure.grid)
+    return Band(value, value - (width + less) / measure.grid, value + (width + more) / measure.grid)
 
 
 def find_quantile(
@@ -295,7 +326,8 @@ def _paired(aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], 
             found = combine(exp.Sub(), means[0], combine(exp.Mul(), slope, means[1]))
         # Where the slope is open, so is the intercept, whatever the mean it is multiplied by.
         unsure = ~np.isfinite(slope.low) | ~np.isfinite(slope.high)
-        return Band(found.value, np.where(unsure, -np.inf, found.low), np.where(unsure, np.inf, found.high))
+        low, high = np.where(unsure, -np.inf, found.low), np.where(unsure, np.inf, found.high)
+        return _narrow(Band(found.value, low, high), parts, share * bands, steep=slope.value)
     other = _spread([first, squares[1], count], share, sample=False, root=False)
     scale = combine(exp.Mul(), spread, other).apply(lambda numbers: np.sqrt(np.maximum(numbers, 0)))
     found = combine(exp.Div(), shared, scale).apply(lambda numbers: np.clip(numbers, -1, 1))
@@ -305,11 +337,18 @@ def _paired(aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], 
     return absolute(found).apply(np.square)
 
 
-def _narrow(wide: Band, parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:
-    """A slope or a correlation with the interval of the delta method, where that holds.
+def _narrow(
+    wide: Band,
+    parts: list[tuple[Noise, NDArray[np.int64]]],
+    share: float,
+    *,
+    steep: NDArray[np.float64] | None = None,
+) -> Band:
+    """A slope, an intercept or a correlation with the interval of the delta method, where that holds.
 
-    `wide` has what divides the misses among all that it is made of. The delta method takes the errors of
-    all sums together, to first order. It holds where the variances are many times their noise.
+    `wide` has what divides the misses among all that it is made of; of an intercept, `steep` is the slope.
+    The delta method takes the errors of all sums together, to first order. It holds where the variances are
+    many times their noise.
     """
     noises = [noise for noise, _ in parts]
     if any(noise.parts for noise in noises):
@@ -330,9 +369,13 @@ def _narrow(wide: Band, parts: list[tuple[Noise, NDArray[np.int64]]], share: flo
         spreads = [squares[0] / count - k**2, *(each / count - m**2 for each in squares[1:])]
         slope = len(spreads) == 1
         scale = spreads[0] if slope else np.sqrt(spreads[0] * spreads[1])
-        two = wide.value * (1.0 if slope else 0.5 * scale / spreads[0])
+        two = (wide.value if steep is None else steep) * (1.0 if slope else 0.5 * scale / spreads[0])
         one = 0.0 if slope else 0.5 * wide.value * scale / spreads[1]
         weights = [2 * one * m - k, 2 * two * k - m, 1.0, m * k - one * m**2 - two * k**2, two, one]
+        if steep is not None:  # the mean of y, less the slope times the mean of x
+            place = k + float(noises[1].measure.centre)
+            own = [scale, -two * scale, 0.0, (two * k - m) * scale, 0.0]
+            weights = [each - place * weight for each, weight in zip(own, weights, strict=False)]
         squared = sum((weight * error) ** 2 for weight, error in zip(weights, errors, strict=False))
         width = reach * np.sqrt(squared) / (count * scale)
         noisy = [reach * error / (count * each) for each, error in zip(spreads, errors[4:], strict=True)]

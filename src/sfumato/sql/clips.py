@@ -18,8 +18,9 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import ADDED, LARGEST, NORMS, Clip, Measure
 from sfumato.core.facts.table import PrivacyUnit
-from sfumato.core.law import Norm
+from sfumato.core.law import Law, Norm
 from sfumato.sql.aggregates import Key
+from sfumato.sql.laws import Held
 from sfumato.sql.plan import (
     AnyNoise,
     Noise,
@@ -27,7 +28,6 @@ from sfumato.sql.plan import (
     add_laplace,
     calibrate_noise,
     half_width,
-    normal_width,
     show_short,
 )
 
@@ -37,12 +37,16 @@ GAIN = 3.1
 JOINED = 2**8
 """The most records of an individual that enter a join of several tables that state no bound."""
 
+UNSEEN = -1
+"""What stands for the share that is cut where noise hides everybody."""
+
 _SHARE = Fraction(1, 5)
 _MOST_UNSEEN = 1000  # a choice that needs more individuals than this to see anything gains nothing
 _FINEST = 2**10  # of what one record adds at most, the smallest part that is a bound
 _STRAY = 1e-3
+_SUCH = (1, 8)  # records of an individual, as examples of what a bound may be
 _MOST_RECORDS = 2**16  # of an individual, among which bounds are looked for
-_ABOVE = 2  # intervals above the last in which people are seen
+_ONE_SIDE = 1.645  # standard deviations that noise exceeds on one side with 5 %
 _BIAS = 4.0  # what is cut lies outside of intervals, so that it weighs more than noise
 
 
@@ -89,13 +93,18 @@ def calibrate_clips(
     return tuple(replace(noise, measure=held[noise.measure]) for noise in noises), tallies
 
 
-def hold_noises(noises: tuple[AnyNoise, ...], clips: tuple[tuple[int, int], ...]) -> tuple[AnyNoise, ...]:
+def hold_noises(noises: tuple[AnyNoise, ...], clips: tuple[Held, ...]) -> tuple[AnyNoise, ...]:
     """The noises of clipped measures, told as of measures without a clip once the clips are known."""
     places = iter(clips)
+
+    def hold_one(noise: Noise) -> Noise:
+        held = next(places)
+        scale = read_scale(noise.measure, held.place, noise.scale)
+        times = max(1.0, NORMS[held.top] / NORMS[held.place])
+        return replace(noise, scale=scale, beyond=held.beyond, times=times)
+
     return tuple(
-        replace(noise, scale=read_scale(noise.measure, next(places)[0], noise.scale))
-        if isinstance(noise, Noise) and noise.measure.statistic in ADDED
-        else noise
+        hold_one(noise) if isinstance(noise, Noise) and noise.measure.statistic in ADDED else noise
         for noise in noises
     )
 
@@ -124,12 +133,11 @@ def read_values(measure: Measure, place: int, noisy_values: NDArray[np.int64]) -
 
 
 def choose_clip(
-    noisy_counts: NDArray[np.int64], tally: Noise, *, noise: Noise, groups: int
-) -> tuple[int, int]:
-    """The place of the bound that loses least, what is cut and noise together, and how much is cut.
+    noisy_counts: NDArray[np.int64], tally: Noise, *, noise: Noise, groups: int, most: int
+) -> Held:
+    """The bound that loses least, what is cut and noise together, and what it may leave out.
 
-    The latter in thousandths of all that individuals add, as far as noise tells. Where nobody is seen, the
-    bound is that of one record.
+    Where nobody is seen, the bound is that of one record, and `most` records bound what it cuts.
     """
     record = int(np.searchsorted(NORMS, tally.measure.largest))
     first = int(np.searchsorted(NORMS, max(1, tally.measure.largest // _FINEST)))
@@ -137,51 +145,46 @@ def choose_clip(
         len(NORMS), int(np.searchsorted(NORMS, min(NORMS[-1], _MOST_RECORDS * tally.measure.largest))) + 1
     )
     counts = np.zeros(len(NORMS))
-    noisy = noisy_counts.astype(float)
-    _find_people(noisy, counts, first, last, tally)
-    if counts.any():
-        # The few who are just above all that is seen for certain would be cut without a word.
-        top = int(np.flatnonzero(counts)[-1]) + 1
-        counts[top : min(top + _ABOVE, last)] = np.maximum(noisy[top : min(top + _ABOVE, last)], 0)
+    from sfumato.inference.people import find_people  # not needed by statements without clips
+
+    counts[first:last] = find_people(noisy_counts[first:last], Law(tally.kind, tally.scale))
     # Of those between two norms the middle is taken; small whole numbers are known.
     edges = np.array(NORMS, float)
     below = np.concatenate([[0.0], edges[:-1]])
     middle = np.where(edges - below <= 1, edges, (below + edges) / 2)
-    relative = groups * noise.deviation / LARGEST
+    # What is cut may be of one group or of all, and most groups may be empty: nobody knows which, so the
+    # noise of so many of them weighs as lies between.
+    relative = math.sqrt(groups) * noise.deviation / LARGEST
     cut = np.array([(counts * np.maximum(middle - bound, 0)).sum() for bound in edges])
     losses = _BIAS * cut + relative * edges
-    place = int(first + np.argmin(losses[first:last])) if counts.any() else record
-    whole = float((counts * middle).sum())
-    return place, round(1000 * cut[place] / whole) if whole else 0
+    if not counts.any():
+        top = min(len(NORMS) - 1, int(np.searchsorted(NORMS, most * tally.measure.largest)))
+        more = edges[record + 1 : top + 1] - edges[record]
+        told = max(0.0, float(more @ noisy_counts[record + 1 : top + 1]))
+        told += _ONE_SIDE * tally.deviation * math.hypot(*more)
+        return Held(record, UNSEEN, math.ceil(told), top, 0)
+    place = int(first + np.argmin(losses[first:last]))
+    beyond = float((counts * np.maximum(edges - edges[place], 0)).sum())
+    share = round(1000 * cut[place] / float((counts * middle).sum()))
+    top = max(place, int(np.flatnonzero(counts)[-1]))
+    above = noisy_counts[top + 1 : last]
+    hidden = int(max(0, above.sum()) + _ONE_SIDE * tally.deviation * math.sqrt(above.size))
+    return Held(place, share, math.ceil(beyond), top, hidden)
 
 
-def _find_people(
-    noisy: NDArray[np.float64], counts: NDArray[np.float64], first: int, last: int, tally: Noise
-) -> None:
-    """Writes into `counts` where individuals are between `first` and `last`, by halves as noise allows."""
-    width, total = last - first, float(noisy[first:last].sum())
-    # One threshold for the sums of all sizes that may be looked at.
-    share = _STRAY / (2 * len(NORMS))
-    reach = (
-        half_width(tally, share) if width == 1 else normal_width(share) * tally.deviation * math.sqrt(width)
-    )
-    if width < 1 or total <= reach:
-        return
-    if width > 1:
-        middle = (first + last) // 2
-        _find_people(noisy, counts, first, middle, tally)
-        _find_people(noisy, counts, middle, last, tally)
-    if not counts[first:last].any():
-        counts[(first + last - 1) // 2] = total
+def count_most(plan: QueryPlan) -> int:
+    """The most records of an individual by public facts, or among which bounds are looked for."""
+    return plan.unit.max_records if plan.entering is None or plan.relation.joined else _MOST_RECORDS
 
 
-def note_clip(measure: Measure, place: int, cut: int) -> str:
+def note_clip(measure: Measure, held: Held) -> str:
     """What a bound that was chosen leaves out of an answer, in words.
 
-    >>> note_clip(Measure(statistic="records"), NORMS.index(8), 130)
+    >>> note_clip(Measure(statistic="records"), Held(NORMS.index(8), 130, 0, 9, 0))
     'at most 8 records of an individual counted, chosen privately: about 13 % of all lay beyond, noisily'
     """
-    most = NORMS[place] / measure.grid
+    cut = held.cut
+    most = NORMS[held.place] / measure.grid
     if measure.tree is None:
         name = f"{most:g} {'record' if most == 1 else 'records'}"
     else:
@@ -192,6 +195,10 @@ def note_clip(measure: Measure, place: int, cut: int) -> str:
             beyond = f" beyond {float(measure.centre):g} each" if measure.centre else ""
             name = f"{most:.4g} in the {measure.statistic} of {columns}{beyond}"
     told = f": about {cut / 10:g} % of all lay beyond, noisily" if cut else ""
+    if cut == UNSEEN:
+        told = ": noise hides everybody here, so that most may lie beyond"
+    if held.hidden:
+        told += f"; noise may hide up to {held.hidden} individuals with more, whom intervals leave out"
     return f"at most {name} of an individual counted, chosen privately{told}"
 
 
@@ -216,8 +223,13 @@ def explain_clips(plan: QueryPlan) -> list[str]:
     return lines
 
 
-def explain_noise(noise: Noise) -> str:
-    """The noise of a measure whose bound is still to be chosen."""
+def explain_noise(noise: Noise) -> tuple[str, str]:
+    """The noise of a measure whose bound is still to be chosen, and how wide it is if few records suit."""
     times = float(noise.scale) / LARGEST
     width = half_width(noise) / LARGEST
-    return f"discrete {noise.kind} noise, scale {times:.4g} times the norm, 95 % within +-{width:.4g} times"
+    one = width * noise.measure.largest / noise.measure.grid
+    told = " and ".join(f"+-{one * records:.4g} if {records}" for records in _SUCH)
+    return (
+        f"discrete {noise.kind} noise, scale {times:.4g} times the norm, 95 % within +-{width:.4g} times",
+        f"that is {told} records of an individual at their largest suit most people",
+    )

@@ -356,7 +356,7 @@ class Evaluator:
             return None
         aggregate = self._plan.aggregates[number]
         noise = self._plan.noises[self._index[aggregate.measures[0]]]
-        if not isinstance(noise, Noise) or aggregate.kind != "measure" or noise.parts:
+        if not isinstance(noise, Noise) or aggregate.kind != "measure" or noise.parts or noise.beyond:
             return None
         return noise
 

@@ -20,15 +20,16 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import Measure
 from sfumato.core.cost.cost import Cost
-from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import LedgerError
 from sfumato.core.exact import format_short
+from sfumato.core.ledger.report import describe_cost
 from sfumato.sql.bands import Band
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
 from sfumato.sql.clips import note_clip
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import PAIRED, ExpectedError
-from sfumato.sql.laws import note_total
+from sfumato.sql.laws import Held, note_total
 from sfumato.sql.plan import (
     Noise,
     NoisyAggregates,
@@ -103,6 +104,12 @@ class Answer:
 
         return to_polars(self.table)
 
+    def plot(self, column: str | None = None, *, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
+        """A picture of `column`, by default the first with an interval; on matplotlib's axes if given."""
+        from sfumato.report.pages.plot import plot_table
+
+        return plot_table(self.table, column, title="Answer", ax=ax)
+
     def __repr__(self) -> str:
         return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
 
@@ -111,13 +118,13 @@ class Answer:
 
         if self.explanation is not None:
             return render_card("Price", text=self.explanation, notes=self.notes)
-        cost = f"epsilon {format_short(self.spent)}" if self.spent else "nothing"
+        cost = describe_cost(f"epsilon {format_short(self.spent)}" if self.spent else "nothing")
         return render_table(
             "Synthetic rows" if self.synthetic else "Answer",
             self.table.column_names,
             [tuple(row.values()) for row in self.table.slice(0, MOST_ROWS).to_pylist()],
             count=self.table.num_rows,
-            notes=(*self.notes, "" if self.public else f"Spent: {cost}."),
+            notes=(*self.notes, "" if self.public else cost),
         )
 
 
@@ -163,17 +170,64 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
 
 
 def _hold_values(band: Band, tree: exp.Expr, plan: QueryPlan) -> Band:
-    """A band held to what public facts allow: from no value of a column to all that are public.
+    """A band held to what public facts allow.
 
     Only what is shown is held, so that what is computed from it stays without bias.
     """
-    if not (isinstance(tree, exp.Column) and tree.table == AGGREGATE):
-        return band
-    measure = plan.aggregates[int(tree.name)].measures[0]
-    if measure.statistic != "distinct":
-        return band
-    most = int(measure.high) or None
-    return Band(*(np.clip(each, 0, most) for each in (band.value, band.low, band.high)))
+    found = _find_ends(tree, plan)
+    return (
+        band
+        if found is None
+        else Band(*(np.clip(each, *found) for each in (band.value, band.low, band.high)))
+    )
+
+
+def _find_ends(tree: exp.Expr, plan: QueryPlan) -> tuple[float, float | None] | None:
+    """The least and the largest value of a column by public facts, None where they are not known here.
+
+    A count of different values is at most their number, a part of a whole at most the whole.
+    """
+    times, tree = _split(tree.this if isinstance(tree, exp.Round) else tree)
+    if isinstance(tree, exp.Column) and tree.table == AGGREGATE and times == 1:
+        measure = plan.aggregates[int(tree.name)].measures[0]
+        return (0, int(measure.high) or None) if measure.statistic == "distinct" else None
+    if not isinstance(tree, exp.Div):
+        return None
+    more, part = _split(tree.this)
+    found = _find_share(part, tree.expression, plan)
+    return None if found is None else (times * more * found[0], times * more * found[1])
+
+
+def _split(tree: exp.Expr) -> tuple[float, exp.Expr]:
+    """A number that is no less than 0, and what it is multiplied by."""
+    tree = tree.unnest()
+    for one, other in ((tree.this, tree.expression), (tree.expression, tree.this)):
+        if isinstance(tree, exp.Mul) and isinstance(one, exp.Literal):
+            return float(one.this), other.unnest()
+    return 1.0, tree
+
+
+def _find_share(part: exp.Expr, whole: exp.Expr, plan: QueryPlan) -> tuple[float, float] | None:
+    """The least and the largest ratio of aggregates of the same rows, if one is a part of the other."""
+    pair = part, (whole.this if isinstance(whole, exp.Nullif) else whole).unnest()
+    if not all(isinstance(each, exp.Column) and each.table == AGGREGATE for each in pair):
+        return None
+    found = [plan.aggregates[int(each.name)] for each in pair]
+    if any(each.kind != "measure" for each in found):
+        return None
+    one, all_of = (each.measures[0] for each in found)
+    counts, summed = ("records", "present"), one.statistic == all_of.statistic == "sum"
+    if one.statistic in counts and all_of.statistic == "records":
+        return 0.0, 1.0
+    if one.statistic == "sum" and not one.is_open and all_of.statistic in counts:
+        if all_of.tree is None:
+            return min(0.0, float(one.low)), max(0.0, float(one.high))
+        return (float(one.low), float(one.high)) if all_of.tree == one.tree else None
+    if summed and not all_of.is_open and all_of.low >= 0 and isinstance(one.tree, exp.Case):
+        results = [each.args["true"] for each in one.tree.args["ifs"]] + [one.tree.args.get("default")]
+        nothing = (None, exp.Literal.number(0), exp.null())
+        return (0.0, 1.0) if all(each in nothing or each == all_of.tree for each in results) else None
+    return None
 
 
 def sort_rows(
@@ -269,7 +323,7 @@ def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
     records = (
         f"at most {most} {'record' if most == 1 else 'records'} of an individual counted, chosen privately"
     )
-    norms = (note_clip(each.measure, *held) for each, held in zip(plan.tallies, plan.held, strict=False))
+    norms = (note_clip(each.measure, held) for each, held in zip(plan.tallies, plan.held, strict=False))
     values = (
         f"{name} was clamped to [{format_short(low)}, {format_short(high)}], chosen privately"
         for name, (low, high) in plan.relation.chosen.items()
@@ -324,7 +378,7 @@ def sum_records(payload: bytes, place: int) -> tuple[int, int]:
         column = read_parquet(payload, rows=_MOST_GROUPS)[f"{place}/0"]
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return int(np.asarray(column.combine_chunks()).sum(dtype=object)), len(column)
+    return int(to_numpy(column).sum(dtype=object)), len(column)
 
 
 def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
@@ -334,7 +388,7 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         values = []
         for index, noise in enumerate(plan.noises):
             stored = sum(name.startswith(f"{index}/") for name in table.column_names)
-            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
+            rows = [to_numpy(table[f"{index}/{part}"]) for part in range(max(1, stored))]
             several = isinstance(noise, PrivateChoice) or noise.measure.parts
             values.append(np.stack(rows) if several else rows[0])
         keys = None
@@ -342,10 +396,8 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
         found = [name for name in table.column_names if name.startswith(_CHOSEN)]
         chosen: dict[str, Any] = json.loads(found[0].removeprefix(_CHOSEN)) if found else {}
-        bounds, clips = (
-            tuple((int(first), int(last)) for first, last in chosen.get(name, ()))
-            for name in ("bounds", "clips")
-        )
-    except (pa.ArrowException, KeyError, OSError, ValueError):
+        bounds = tuple((int(first), int(last)) for first, last in chosen.get("bounds", ()))
+        clips = tuple(Held(*map(int, each)) for each in chosen.get("clips", ()))
+    except (pa.ArrowException, KeyError, OSError, TypeError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
     return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen.get("cap"), clips=clips)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,3 +129,17 @@ def note_total(total: float, reach: float, *, of: str) -> str | None:
         f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
         "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
     )
+
+
+class Held(NamedTuple):
+    """A bound of a norm that was chosen, and what it may leave out, as far as noise tells.
+
+    It is at `place` of the norms. What is `cut` is in thousandths of all, and `beyond`, the most that it may
+    be, in units of 1 / grid. Nobody is seen above the `top`, where noise may hide up to so many `hidden`.
+    """
+
+    place: int
+    cut: int
+    beyond: int
+    top: int
+    hidden: int

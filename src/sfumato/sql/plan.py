@@ -42,7 +42,7 @@ from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit
 from sfumato.core.law import MAX_SCALE, SHAPES, Kind, Shape
 from sfumato.sql.aggregates import Aggregate, AggregateKind, Key
 from sfumato.sql.check import AGGREGATE, is_key, is_moment, is_rank, is_text
-from sfumato.sql.laws import NoisePart, part_widths, total_width
+from sfumato.sql.laws import Held, NoisePart, part_widths, total_width
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
@@ -63,7 +63,8 @@ class Noise:
     """Noise of a scale that is added to a measure, once for each cost.
 
     What follows from several noisy values has `parts`, which say the noise of each group, and `slack`, what
-    rounding adds to it; `kind` and `scale` are then those of the widest part.
+    rounding adds to it; `kind` and `scale` are then those of the widest part. Of what was clipped, up to
+    `beyond` may be missing as far as noise tells, and nobody has more than so many `times` the norm.
     """
 
     measure: Measure
@@ -72,6 +73,8 @@ class Noise:
     costs: tuple[Cost, ...]
     parts: tuple[NoisePart, ...] = ()
     slack: float = 0.0
+    beyond: int = 0
+    times: float = 1.0
 
     @property
     def deviation(self) -> float:
@@ -148,7 +151,7 @@ class Selection:
 
     def to_record(self) -> dict[str, Any]:
         """What decides which groups are answered."""
-        return {"scale": self.scale, "threshold": self.threshold}
+        return {"scale": self.scale, "threshold": self.threshold, "delta": self.cost.delta}
 
     def describe(self) -> str:
         """Which groups stay unseen, in one sentence."""
@@ -191,12 +194,12 @@ class NoisyAggregates(NoisyGroups):
     """Noisy values per measure and group, and what was chosen before they were measured.
 
     `bounds` are the first and the last interval of magnitudes that were chosen for each operand, `cap` is the
-    bound on records that was, and `clips` are the places of norms, each with how much was cut by it.
+    bound on records that was, and `clips` are those of norms.
     """
 
     bounds: tuple[tuple[int, int], ...] = ()
     cap: int | None = None
-    clips: tuple[tuple[int, int], ...] = ()
+    clips: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +241,7 @@ class QueryPlan:
     miss: float = MISS
     intervals: bool = True
     tallies: tuple[Noise, ...] = ()
-    held: tuple[tuple[int, int], ...] = ()
+    held: tuple[Held, ...] = ()
     entering: int | None = None
 
     @property

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from sfumato.core.algebra.measures import CELLS, Measure
 from sfumato.core.errors import refuse
+from sfumato.core.exact import format_short
 from sfumato.core.facts.table import MOST_RECORDS, PrivacyUnit, cap_unit
 from sfumato.sql.aggregates import (
     Aggregate,
@@ -18,6 +19,7 @@ from sfumato.sql.aggregates import (
     limit_steps,
     name_item,
     read_aggregate,
+    read_key,
     read_keys,
     read_rows,
     spell_position,
@@ -36,6 +38,8 @@ from sfumato.sql.check import (
 )
 from sfumato.sql.clips import JOINED, calibrate_clips, can_clip, hold_noises, is_worth_its_epsilon
 from sfumato.sql.finish import rehearse_query
+from sfumato.sql.laws import Held
+from sfumato.sql.normalize import MOST_BINS, write_double
 from sfumato.sql.plan import (
     AnyNoise,
     Noise,
@@ -49,9 +53,9 @@ from sfumato.sql.plan import (
     name_columns,
     plan_selection,
 )
-from sfumato.sql.relation import Catalog, Relation
+from sfumato.sql.relation import Catalog, Relation, bounds_of
 from sfumato.sql.rollups import choose_levels
-from sfumato.sql.settle import settle
+from sfumato.sql.settle import qualify, settle
 from sfumato.sql.sources import find_source, prune_columns, resolve_sources
 from sfumato.sql.statement import Around
 from sfumato.sql.windows import MOST_ROWS
@@ -59,18 +63,6 @@ from sfumato.sql.windows import MOST_ROWS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sfumato.sql.statement import Statement
-
-
-from typing import TYPE_CHECKING
-
-from sfumato.core.exact import format_short
-from sfumato.sql.aggregates import read_key
-from sfumato.sql.normalize import MOST_BINS, write_double
-from sfumato.sql.relation import bounds_of
-from sfumato.sql.settle import qualify
-
-if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
 
 
@@ -94,7 +86,7 @@ def prepare_query(
     selection_delta: Fraction,
     chosen: Mapping[str, tuple[Fraction, Fraction]] | None = None,
     cap: int | None = None,
-    clips: tuple[tuple[int, int], ...] = (),
+    clips: tuple[Held, ...] = (),
     clip: bool = True,
     intervals: bool = True,
 ) -> Callable[[Fraction], QueryPlan]:
@@ -263,7 +255,7 @@ def _read_outputs(statement: Statement, relation: Relation, reader: _Reader) -> 
         Output(
             name=name_item(item, text, plain=statement.plain),
             # As the keys are: so that a condition that stands here and in GROUP BY is one.
-            tree=reader.read(settle(item.unalias(), relation) if reader.keys else item.unalias()),
+            tree=_number(reader.read(settle(item.unalias(), relation) if reader.keys else item.unalias())),
         )
         for item, text in zip(list(statement.query.expressions), statement.texts, strict=True)
     )
@@ -271,6 +263,13 @@ def _read_outputs(statement: Statement, relation: Relation, reader: _Reader) -> 
     if len(set(names)) != len(names):
         raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
     return outputs
+
+
+def _number(tree: exp.Expr) -> exp.Expr:
+    """A comparison of noisy values as 1 or 0, which has an interval; any other column as it is."""
+    if not isinstance(tree, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
+        return tree
+    return exp.Case(ifs=[exp.If(this=tree, true=exp.true())], default=exp.false())
 
 
 def _check_trees(

@@ -32,6 +32,7 @@ from sfumato.sql.plan import (
 from sfumato.sql.question import Question
 
 _MOST_COMBINED = 16
+_MOST_COMPARED = 4096
 # What is not narrower by so much is not worth saying that it was combined.
 _WORTH = 0.98
 _SURE = 1e-6
@@ -367,6 +368,13 @@ def _combine(
         return _sum_noise(noise, options[0].sources, options[0].counts, slack=options[0].slack), sums[0]
     if len(sums) == 1:
         return noise, sums[0]
+    return _average(noise, sums, sources)
+
+
+def _average(
+    noise: Noise, sums: Sequence[NDArray[np.int64]], sources: list[tuple[Noise, NDArray[np.int64]]]
+) -> tuple[Noise, NDArray[np.int64]]:
+    """Return the noise of the mean of values, weighted by the precision of their sources, and the mean."""
     weights, variances = _weigh(sources)
     mean = sum(weight * each for weight, each in zip(weights, sums, strict=True))
     parts = _weigh_parts(sources, weights)
@@ -491,41 +499,49 @@ def spread_of_noise(noise: AnyNoise) -> float:
     return noise.shape.variance * float(noise.scale) ** 2
 
 
-def can_average(plan: QueryPlan) -> bool:
-    """Return whether averaging answers to `plan` loses nothing: Gaussian noise, and public groups."""
-    return plan.selection is None and all(noise.is_normal for noise in plan.noises)
-
-
 def average_answers(parts: Sequence[tuple[QueryPlan, NoisyAggregates]]) -> tuple[QueryPlan, NoisyAggregates]:
-    """Average several Gaussian answers by their precision; return a plan with the noise, and the mean."""
-    noises, values = [], []
-    for place, noise in enumerate(parts[-1][0].added):
-        precisions = [float(plan.added[place].scale) ** -2 for plan, _ in parts]
-        total = sum(precisions)
-        mean = sum(
-            (weight / total) * noisy.values[place]
-            for weight, (_, noisy) in zip(precisions, parts, strict=True)
-        )
-        values.append(np.rint(mean).astype(np.int64))
-        # Rounding to whole units adds at most a twelfth of one, squared, and nothing to a single answer.
-        spread = math.sqrt(1 / total + (1 / 12 if len(parts) > 1 else 0))
-        noises.append(replace(noise, scale=round_up(spread, places=6)))
-    return replace(parts[-1][0], noises=tuple(noises)), NoisyAggregates(values=tuple(values))
+    """Average answers for public groups by their precision; return a plan with the noise, and the mean."""
+    (plan, last) = parts[-1]
+    if len(parts) == 1:
+        return plan, last
+    found = []
+    for place, noise in enumerate(plan.added):
+        once = np.ones(plan.groups, np.int64)
+        sources = [(each.added[place], once) for each, _ in parts]
+        found.append(_average(noise, [noisy.values[place] for _, noisy in parts], sources))
+    noises, values = zip(*found, strict=True)
+    return replace(plan, noises=noises), NoisyAggregates(values=values)
 
 
-def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple[float, float]:
-    """Return the widest confidence interval as a multiple of a `share` of its value, and a lower bound of it.
+def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction, sure: float) -> tuple[float, float]:
+    """Return the widest confidence interval as a multiple of a `share` of its value, and as it may be.
 
-    The bound holds but with probability `miss` of the plan: no true value is then further from zero than its
-    noisy value and half the interval.
+    The second is what it would be if the value were further from zero by `sure` deviations of its noise.
     """
-    lack = least = 0.0
+    lack = other = 0.0
     for noise, values in zip(plan.added, noisy.values, strict=True):
-        wide = half_width(noise, plan.miss) / float(share)
-        sizes = np.maximum(np.abs(values), 1e-9)
-        lack = max(lack, float(np.max(wide / sizes)))
-        least = max(least, float(np.max(wide / (sizes + half_width(noise, plan.miss / values.size)))))
-    return lack, least
+        wide, deviation = half_width(noise, plan.miss) / float(share), math.sqrt(spread_of_noise(noise))
+        least = _find_least(np.abs(values).astype(float), deviation)
+        lack = max(lack, wide / least)
+        other = max(other, wide / max(least + sure * deviation, 1e-9))
+    return lack, other
+
+
+def _find_least(sizes: _Numbers, deviation: float) -> float:
+    """Return about the least true size behind noisy ones, whose own least is too small: noise made it so.
+
+    It is the size with which, taken for all that look smaller, the least noisy one would be as likely above
+    as below what it is.
+    """
+    nearest = np.sort(sizes)[:_MOST_COMPARED]
+    seen = float(nearest[0])
+    low, high = seen, seen + (8 * deviation if nearest.size > 1 else 0)
+    while high - low > 1e-4 * deviation:
+        middle = (low + high) / 2
+        gaps = (np.maximum(nearest, middle) - seen) / (deviation * math.sqrt(2))
+        likely = math.prod(math.erfc(-gap) / 2 for gap in gaps[gaps < 6].tolist())
+        low, high = (low, middle) if likely > 0.5 else (middle, high)
+    return max(high, 1e-9)
 
 
 def reorder_noisy(noisy: NoisyAggregates, held: QueryPlan, plan: QueryPlan) -> NoisyAggregates:

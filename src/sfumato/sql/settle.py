@@ -7,15 +7,6 @@ on the right. What a parameter must be is found out in the same way, and what an
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
-
-from sfumato.core.algebra.expressions import is_condition, list_untold_conditions
-from sfumato.core.facts.domain import Values
-from sfumato.sql.check import check_scalar
-from sfumato.sql.relation import Field, Relation
-
-if TYPE_CHECKING:
-    from sfumato.sql.relation import Field
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -25,11 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.core.algebra.expressions import CAST_KINDS, Kind
+from sfumato.core.algebra.expressions import CAST_KINDS, Kind, is_condition, list_untold_conditions
 from sfumato.core.dates import is_dated, read_moment
 from sfumato.core.errors import refuse
+from sfumato.core.facts.domain import Values
+from sfumato.sql.check import check_scalar
 from sfumato.sql.constants import EPOCH, NotConstant, Value, fold, from_python, read_number, write
 from sfumato.sql.normalize import PARAMETER
+from sfumato.sql.relation import Field, Relation
 from sfumato.tables import quote_key
 
 if TYPE_CHECKING:
