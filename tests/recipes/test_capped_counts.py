@@ -1,6 +1,5 @@
 """Counts with a privately chosen bound: charge, resumption, scaling, and what is refused."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,10 +13,9 @@ import sfumato.core.noise
 from helpers.projects import write_project
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import parse_table
-from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.measurement import ask_cost
 from sfumato.recipes import CappedCounts
-from sfumato.recipes.base import follow_recipe
+from sfumato.recipes.capped_counts import BoundChoice
 
 SPEC = {
     "source": "t.parquet",
@@ -57,8 +55,14 @@ def lay(tmp_path):
     return write
 
 
+def choose(monkeypatch, bound):
+    """Has this bound chosen."""
+    read = BoundChoice.read
+    monkeypatch.setattr(BoundChoice, "read", lambda choice, answers: (bound, read(choice, answers)[1]))
+
+
 def asks_of(table, recipe, epsilon, bound):
-    return (*recipe._first_asks(table, epsilon, ""), recipe._counts(table, epsilon, "", bound=bound))
+    return (recipe._choice(table, epsilon, "").ask, recipe._counts(table, epsilon, "", bound=bound))
 
 
 @given(
@@ -74,17 +78,37 @@ def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, 
     bound = data.draw(st.integers(1, most))
     asks = asks_of(table, CappedCounts(table="t", by=("a",), share=share), epsilon, bound)
     costs = [ask_cost(table, ask) for ask in asks]
-    assert [cost.epsilon for cost in costs] == [
-        epsilon * share / 2,
-        epsilon * share / 2,
-        epsilon * (1 - share),
-    ]
+    assert [cost.epsilon for cost in costs] == [epsilon * share, epsilon * (1 - share)]
     factor = 2 if neighbours == "replace" else 1
-    assert asks[2].scale * epsilon * (1 - share) == bound * table.grid * factor
-    assert asks[1].scale * epsilon * share / 2 == most * table.grid * factor
+    assert asks[1].scale * epsilon * (1 - share) == bound * table.grid * factor
+    assert asks[0].scale * epsilon * share == factor  # each individual counts once, whatever it has
 
 
-@pytest.mark.parametrize(("most", "epsilon"), [(10**6, "0.01"), (200, "1e-6")])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_without_a_stated_bound_an_individual_counts_once_in_the_choice(neighbours):
+    table = describe(max_records="private", neighbours=neighbours)
+    people, counts = asks_of(table, CappedCounts(table="t", by=("a",)), Fraction(2), 7)
+    assert [ask_cost(table, each).epsilon for each in (people, counts)] == [Fraction(1, 5), Fraction(9, 5)]
+    assert people.scale == 5 * (2 if neighbours == "replace" else 1)
+    plan = RECIPE.plan(table, epsilons=(Fraction(2),), delta=Fraction(0))
+    assert "counts individuals by how many records they have" in RECIPE.describe(plan)["privatisation"]
+
+
+@pytest.mark.parametrize(("most", "bound"), [(1, 1), (60, 32)])
+def test_without_a_stated_bound_one_is_chosen_that_suits(lay, most, bound, seeded_noise):
+    rows = make_rows(4000, heavy=0)
+    rows = rows.take(
+        np.repeat(np.arange(rows.num_rows), np.where(np.arange(rows.num_rows) % 10 < 8, most, 1))
+    )
+    # Of one person in all cells, so that those of one cell tell too little.
+    rows = rows.set_column(1, "a", pa.array(np.arange(rows.num_rows) % 4))
+    release = sf.open(lay(rows, max_records="private")).release(RECIPE, epsilon=4)
+    (found,) = release.certificate["postprocessing"]["bounds"]
+    assert bound <= found["records"] <= 3 * bound
+    assert abs(sum(release.table["count"].to_pylist()) - rows.num_rows) < 0.1 * rows.num_rows
+
+
+@pytest.mark.parametrize(("most", "epsilon"), [(10**6, "1e-4"), (200, "1e-8")])
 def test_noise_beyond_all_counts_is_refused_before_spending(lay, most, epsilon):
     curator = sf.open(lay(max_records=most, bounding="weight"))
     with pytest.raises(RecipeError, match=r"2\^50"):
@@ -100,12 +124,10 @@ def test_a_table_of_one_record_each_is_refused_before_spending(lay):
 
 
 def test_a_bound_is_chosen_that_fits_the_records(lay, seeded_noise):
-    # Over 4,000 cells with one record each person, every bound above the smallest is e^10 times less likely.
     columns = {**SPEC["columns"], "a": {"range": [0, 3999]}}
     recipe = CappedCounts(table="t", by=("a",))
     release = sf.open(lay(make_rows(500, heavy=0), columns=columns)).release(recipe, epsilon=8)
     assert release.certificate["postprocessing"]["bounds"][0]["records"] <= 2
-    # Where everybody has all records and cells are few, every step down is e^9 times less likely.
     release = sf.open(lay(make_rows(500, heavy=500))).release(RECIPE, epsilon=8)
     assert release.certificate["postprocessing"]["bounds"][0]["records"] >= 10
 
@@ -119,7 +141,7 @@ def test_the_scaled_total_is_close_to_the_truth(lay, bounding, seeded_noise):
 
 def test_records_outside_the_domains_are_not_scaled_in(lay, monkeypatch):
     """Six of ten records have an `a` that its domain drops; `b`, the smaller column, keeps all of them."""
-    monkeypatch.setattr("sfumato.core.noise.exponential_choice", lambda scores, *, rate: np.array([3]))
+    choose(monkeypatch, 4)
     rows = make_rows(900, heavy=60)
     a = np.where(np.arange(rows.num_rows) % 10 < 6, 99, rows["a"].to_numpy())
     rows = rows.set_column(1, "a", pa.array(a))
@@ -152,18 +174,3 @@ def test_columns_beyond_what_can_be_listed_are_refused(lay):
         CappedCounts(table="t", by=("a", "b")).plan(
             describe(columns=columns), epsilons=(Fraction(1),), delta=Fraction(0)
         )
-
-
-@pytest.mark.parametrize("caps", [(12, 13), (14, 16)])
-def test_bounds_beyond_the_records_of_the_table_are_not_offered(caps):
-    choice = CapChoice(name="n", columns=("a",), caps=caps, penalties=(0, 0), epsilon=Fraction(1, 100))
-
-    class Greedy:
-        kind = "greedy"
-
-        def run(self, plan, *, progress):
-            yield (choice,)
-
-    plan = RECIPE.plan(describe(), epsilons=(Fraction(1),), delta=Fraction(0))
-    with pytest.raises(RecipeError, match="beyond max_records"):
-        follow_recipe(replace(plan, recipe=Greedy()), answer=lambda asks: (), progress=lambda _: None)

@@ -30,7 +30,7 @@ from sfumato.core.facts.project import read_project
 from sfumato.core.questions.measurement import Request
 from sfumato.curator import Curator
 from sfumato.recipes.base import follow_recipe
-from sfumato.recipes.files import RECIPES, find_recipe, parse_recipe
+from sfumato.recipes.files import RECIPES, find_recipe, parse_recipe, parse_record
 from sfumato.release.certificate import pack_json
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "proofs"
@@ -212,7 +212,7 @@ def read_fields(kind):
 
 def test_a_recipe_reads_back_from_its_record_and_its_file(made):
     record = made.release.certificate["plan"]["recipe"]
-    again = parse_recipe(json.loads(json.dumps(record))).recipe
+    again = parse_record(json.loads(json.dumps(record)))
     assert again.to_record() == record
     with pytest.raises(sf.SfumatoError, match="did you mean"):
         parse_recipe({**read_example(made.kind), "tabel": "t"})

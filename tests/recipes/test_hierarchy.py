@@ -4,13 +4,15 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
 from sfumato.metrics.released import open_release
-from sfumato.recipes import Hierarchy
+from sfumato.recipes import Hierarchy, hierarchy
+from sfumato.recipes.files import parse_record
 
 COLUMNS = """
 [tables.t.columns.tract]
@@ -125,6 +127,52 @@ def test_shares_and_errors_divide_the_budget(curator):
     assert curator.budget().spent == 0
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_balanced_shares_leave_the_finest_level_nearly_what_it_would_have_alone(curator, noise):
+    """By default, from the sizes of levels: the finest has at most 1.15 times its noise alone."""
+    given = {"table": "t", "column": "tract", "tree": TREE, "by": ("month",), "noise": noise}
+    check = curator.check(Hierarchy(**given), epsilon=1, delta=1e-6)
+    alone = curator.check(Hierarchy(**given | {"levels": ("tract x month",)}), epsilon=1, delta=1e-6).plan
+    equal = curator.check(Hierarchy(**given, shares="equal"), epsilon=1, delta=1e-6).plan
+    scales = [float(request.scale) for request in check.plan.requests]
+    assert scales == sorted(scales, reverse=True)
+    assert 1.1 < scales[-1] / float(alone.requests[0].scale) < 1.1501
+    assert len({request.scale for request in equal.requests}) == 1
+    assert scales[-1] < 0.6 * float(equal.requests[-1].scale)
+    # All of the budget is divided, as before.
+    if noise == "laplace":
+        assert sum(cost.epsilon for cost in check.plan.costs) == 1
+    else:
+        spent, before = (sum(cost.mu_squared for cost in plan.costs) for plan in (check.plan, equal))
+        assert float(spent) == pytest.approx(float(before), rel=1e-4)
+    own, best = (each.requests[-1].law.half_width() for each in (check.plan, alone))
+    assert f"by up to {own:.4g} in 95 %" in check.notes[-1]
+    assert check.notes[-1].endswith(f"alone, by {best:.4g}")
+
+
+def test_shares_follow_from_sizes_whatever_these_are():
+    """No level is left out, however small it is, and wide trees leave the finest level nearly all."""
+    for power in (1, 2):
+        shares = hierarchy._balance({"total": 1, "leaf": 10**9}, power)
+        assert 0 < shares["total"] < Fraction(2, 1000)
+        assert hierarchy._balance({"leaf": 5}, power) == {"leaf": 1}
+        same = hierarchy._balance({"one": 5, "two": 5, "three": 5}, power)
+        assert sum(same.values()) == 1
+        assert float(same["three"]) == pytest.approx(1.15**-power, rel=1e-5)
+
+
+def test_a_release_of_an_earlier_version_is_read_with_the_shares_it_had():
+    """Certificates that state no shares had equal ones; what is errors stays what it was."""
+    equal = Hierarchy(table="t", column="tract", tree=TREE, shares="equal")
+    assert "shares" not in equal.to_record()
+    assert parse_record(equal.to_record()) == equal
+    errors = Hierarchy(table="t", column="tract", errors={"total": 1, "tract": 1})
+    assert "shares" not in errors.to_record()
+    assert parse_record(errors.to_record()) == errors
+    usual = Hierarchy(table="t", column="tract")
+    assert parse_record(usual.to_record()) == usual != equal
+
+
 def test_known_counts_are_met_and_named_as_not_protected(curator, tmp_path):
     known = {"total": 3000, "state": {"s1": 2500, "s2": 500, "other": 0}}
     recipe = Hierarchy(
@@ -167,6 +215,35 @@ def test_a_tree_in_a_file_is_read_as_public(curator, lay_out, tmp_path):
         curator.check(Hierarchy(table="t", column="tract", tree=str(tmp_path / "t.parquet")), epsilon=1)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_long_tree_is_kept_without_its_leaves_and_gives_the_same_levels(
+    curator, tmp_path, monkeypatch, kind
+):
+    rows = pa.table(dict(zip(TREE[0], zip(*TREE[1:], strict=True), strict=True)))
+    if kind == "csv":
+        pacsv.write_csv(rows, tmp_path / "tree.csv")
+    else:
+        pq.write_table(
+            rows.set_column(1, "district", rows["district"].dictionary_encode()), tmp_path / "tree.parquet"
+        )
+    recipe = Hierarchy(table="t", column="tract", tree=str(tmp_path / f"tree.{kind}"), by=["month"])
+    listed = curator.release(recipe, epsilon=1)
+    monkeypatch.setattr(hierarchy, "_MOST_LINES", 3)
+    release = curator.release(recipe, epsilon=1, out=tmp_path / "o")
+    kept = release.certificate["plan"]["recipe"]["tree"]
+    assert sorted(kept) == ["file", "labels", "names", "places", "sha256"]
+    assert kept["names"] == ["state", "district"]
+    assert kept["labels"] == [["s1", "s2", "other"], ["d1", "d2", "d1", "d3", "other"]]
+    shown = ["level", "state", "district", "tract", "month"]
+    assert release.table.select(shown).equals(listed.table.select(shown))
+    (tmp_path / f"tree.{kind}").unlink()
+    sf.verify(tmp_path / "o", ledger=curator.ledger_path)
+    for broken in ({"places": kept["places"][:-8]}, {"labels": [["s1"], kept["labels"][1]]}):
+        damaged = Hierarchy(table="t", column="tract", tree=kept | broken, by=["month"])
+        with pytest.raises(sf.RecipeError, match="tree"):
+            curator.check(damaged, epsilon=1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -179,6 +256,7 @@ def test_a_tree_in_a_file_is_read_as_public(curator, lay_out, tmp_path):
         ({"levels": ["total", "state"]}, "last of levels is the finest"),
         ({"levels": ["total", "region", "tract x month"]}, "there are: total, state, district, tract, month"),
         ({"shares": {"total": 1}}, "shares must name every level"),
+        ({"shares": "fair"}, "balanced, equal, or a number"),
         ({"shares": {"total": 1}, "errors": {"total": 1}}, "give one of them"),
         ({"known": {"total": -1}}, "whole number"),
         ({"known": {"state": {"s1": 1}}}, "none of the levels"),

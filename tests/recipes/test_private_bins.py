@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.project import read_project
 from sfumato.core.questions.measurement import ask_cost
+from sfumato.metrics.released import code_released
 from sfumato.recipes import Adaptive, Tree
 from sfumato.recipes.files import parse_record
 from sfumato.recipes.shared.compression import join_cells
 from sfumato.recipes.shared.selection import fine_edges
+from sfumato.report.fields import encode_column, read_fields
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 COLUMNS = """
@@ -76,9 +79,10 @@ def test_a_column_with_bounds_takes_part_in_rows(lay_out, recipe):
 def test_it_is_charged_as_without(lay_out, recipe):
     project = lay_out(ROWS, columns=COLUMNS)
     curator = sf.open(project)
-    plain = curator.release(recipe(table="t"), epsilon=1, delta=1e-6)
-    assert plain.table.column_names == ["group", "binned"], "without the key such columns are left out"
+    plain = curator.release(recipe(table="t", columns=["group", "binned"]), epsilon=1, delta=1e-6)
+    assert plain.table.column_names == ["group", "binned"]
     binned = curator.release(recipe(table="t", bins={"income": 4}), epsilon=1, delta=1e-6)
+    assert binned.table.column_names == ["group", "income", "share", "binned"], "no column is left out"
     assert plain.certificate["plan"]["allowance"] == binned.certificate["plan"]["allowance"]
     charged = Fraction(binned.certificate["plan"]["allowance"][0]["scale"]) ** 2
     table = read_project(project).table("t")
@@ -86,7 +90,7 @@ def test_it_is_charged_as_without(lay_out, recipe):
     assert Fraction(99, 100) * charged < asked <= charged
     assert "bins" not in recipe(table="t").to_record()
     record = binned.certificate["plan"]["recipe"]
-    assert record["bins"] == {"income": 4}
+    assert record["bins"] == {"income": 4, "share": 16}
     assert parse_record(record).to_record() == record
     assert "noisy quantiles" in binned.files["writeup.md"].decode()
 
@@ -97,8 +101,8 @@ def test_it_is_charged_as_without(lay_out, recipe):
         ({"bins": {"income": 1}}, "bins of income"),
         ({"bins": {"income": 1000}}, "bins of income"),
         ({"bins": {"income": "many"}}, "bins of income"),
-        ({"bins": {}}, "name columns with bounds"),
-        ({"bins": 16}, "name columns with bounds"),
+        ({"bins": {}}, "name columns with bounds or dates"),
+        ({"bins": 16}, "name columns with bounds or dates"),
         ({"bins": {"binned": 4}}, "has a domain"),
         ({"bins": {"group": 4}}, "needs bounds"),
         ({"bins": {"unknown": 4}}, "needs bounds"),
@@ -145,3 +149,67 @@ def test_bins_have_about_equal_counts_and_none_is_drowned():
     noisy = join_cells(counts, 60.0, bins=8, cells=100)
     assert noisy.max() + 1 < 8
     assert join_cells(-counts, 1.0, bins=8, cells=100).max() == 0
+
+
+DATED = """
+[tables.t.columns]
+group = { values = ["early", "late"] }
+seen = { range = ["%s", "%s"] }
+opened = { range = ["2024-01-01", "2024-03-31"], period = "day" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "periods"),
+    [("2024-01-03", "2024-12-30", 363), ("2024-01-03", "2026-12-30", 157), ("2012-01-03", "2026-12-30", 180)],
+    ids=["days", "weeks", "months"],
+)
+@BOTH
+@pytest.mark.usefixtures("seeded_noise")
+def test_a_range_of_dates_takes_part_and_comes_back_as_dates(lay_out, recipe, first, last, periods):
+    begin, end = np.datetime64(first), np.datetime64(last)
+    length = int((end - begin).astype(int)) + 1
+    late = RANDOM.integers(0, 2, 6000)
+    days = begin + ((late + RANDOM.random(6000)) / 2 * length).astype(np.int64)
+    days[:300] = end + 40  # beyond the range: these people count in the other columns
+    rows = pa.table(
+        {
+            "group": np.array(["early", "late"])[late],
+            "seen": pa.array(days, mask=np.arange(6000) >= 5700),
+            "opened": np.datetime64("2024-01-01") + RANDOM.integers(0, 91, 6000),
+        }
+    )
+    project = lay_out(rows, columns=DATED % (first, last))
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t"), epsilon=3, delta=1e-6, out=out)
+    assert not sf.verify(out, ledger=project.parent / "ledger.db").unchecked
+    assert release.table.schema.field("seen").type == release.table.schema.field("opened").type == pa.date32()
+    assert release.table.num_rows == pytest.approx(6000, abs=300), "nobody is left out"
+    seen = release.table["seen"]
+    assert seen.null_count == pytest.approx(600, abs=250), "missing, or beyond the range"
+    there = seen.is_valid().to_numpy()
+    dates = seen.drop_null().to_numpy()
+    assert dates.min() >= begin
+    assert dates.max() <= end
+    halves = (release.table["group"].to_numpy(zero_copy_only=False)[there] == "late") == (
+        dates >= begin + length // 2
+    )
+    assert halves.mean() > 0.85, "and depends on others as it does"
+    table = release.certificate["plan"]["table"]["t"]["columns"]["seen"]
+    assert parse_column("seen", table).domain.size == periods
+    fields = {each.name: each for each in read_fields(release.certificate["plan"]["table"]["t"]["columns"])}
+    coded = encode_column(fields["seen"], release.table)
+    assert (coded[~there] == fields["seen"].missing).all()
+    labels = np.array(fields["seen"].labels)[coded[there]]
+    assert (np.array(labels, "datetime64[D]") <= dates).all()
+    assert (code_released(release.table, parse_column("seen", table)) == coded).all()
+
+
+def test_dates_may_stay_texts(lay_out):
+    rows = pa.table({"group": ["early"] * 9, "seen": ["2024-01-05"] * 9, "opened": ["2024-01-05"] * 9})
+    project = lay_out(rows, columns=DATED % ("2024-01-01", "2024-12-31"))
+    release = sf.open(project).release(Tree(table="t", types={}), epsilon=1, delta=1e-6)
+    assert [str(each.value_type) for each in release.table.schema.types] == ["string"] * 3
+    for wrong in ("date 2024-01-01", "date soon later", "day"):
+        with pytest.raises(sf.SfumatoError, match="types must name"):
+            Tree(table="t", types={"seen": wrong})

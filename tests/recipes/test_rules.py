@@ -415,7 +415,7 @@ def test_a_release_with_nulls_verifies(tmp_path, kind):
 
 
 def test_independent_columns_that_are_drawn_given_a_rule_shift_their_counts():
-    """As docs/synthesis.md says of rules beyond the model: 1/6 and 1/6 become 1/26."""
+    """As docs/rules.md says of rules beyond the model: 1/6 and 1/6 become 1/26."""
     columns = {"young": {"range": [0, 5]}, "income": {"range": [0, 4], "nullable": True}}
     table = make_table(rules=["income is missing exactly when young = 0"], columns=columns)
     rows = draw_rows(table, 20_000)

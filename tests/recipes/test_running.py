@@ -1,6 +1,10 @@
 """Series that go on: one charge, every period once, late records, bounds over all periods, and refusals."""
 
+import json
+import math
+import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +17,7 @@ from sfumato.core import noise as system_noise
 from sfumato.core.facts.project import read_project
 from sfumato.curator import Curator
 from sfumato.recipes import Running
+from sfumato.recipes.files import parse_record
 
 PROJECT = """
 [budget]
@@ -114,6 +119,67 @@ def test_numbers_are_those_of_the_table(city):
         assert row["change"] == history[-1] - (history[-2] if place else 0)
         for name in ("count", "total", "last_2", "change"):
             assert row[f"{name}_low_95"] <= row[name] <= row[f"{name}_high_95"]
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_numbers_are_those_of_the_table_by_either_noise(city, noise):
+    city.hold(*[(f"p{each}", MONTHS[each % 4], "ab"[each % 2]) for each in range(200)])
+    rows = city.release(MONTHS[5], windows=[2], change=True, noise=noise).table.to_pylist()
+    assert [row["total"] for row in rows[-2:]] == [100, 100]
+    assert [row["count"] for row in rows[:2]] == [50, 0]
+    assert [row["last_2"] for row in rows[2:4]] == [50, 50]
+
+
+def test_what_errs_less_is_taken_by_public_facts_and_said_before_the_charge(tmp_path):
+    """The simple method, counts of each period with Laplace noise, is never better than what is taken."""
+    (tmp_path / "t.csv").write_text("p,day\na,1\n")
+    for days, better in ((1, "laplace"), (12, "laplace"), (60, "laplace"), (365, "gaussian")):
+        facts = f'unit = "p"\nmax_records = 2\n[tables.t.columns.day]\nrange = [1, {days}]\n'
+        text = f'[budget]\nepsilon = 9\ndelta = 1e-6\n[tables.t]\nsource = "t.csv"\n{facts}'
+        (tmp_path / "sfumato.toml").write_text(text)
+        curator = Curator(read_project(tmp_path / "sfumato.toml"))
+
+        def look(noise, delta=1e-9, curator=curator):
+            recipe = Running(table="t", period="day", through=1, noise=noise)
+            return curator.check(recipe, epsilon=1, delta=delta)
+
+        errors = {
+            noise: float(re.search(r"off by up to ([0-9.]+)", look(noise).notes[-1])[1])
+            for noise in ("auto", "laplace", "gaussian")
+        }
+        assert errors["auto"] == min(errors.values()) == errors[better]
+        assert errors["laplace"] == pytest.approx(1.96 * math.sqrt(2 * days) * 2, rel=1e-3)
+        found = look("auto")
+        assert found.plan.requests[0].noise == better
+        assert found.plan.costs == look(better).plan.costs
+        # Without delta there is one way only.
+        alone = look("auto", delta=0)
+        assert alone.plan.requests[0].noise == "laplace"
+        assert alone.plan.costs[0].epsilon == 1
+        assert "needs delta above zero" in alone.notes[-1]
+
+
+def test_a_pure_series_is_charged_once_and_verifies(city, tmp_path):
+    city.hold(("ana", "2025-01", "a"), ("ben", "2025-01", "b"))
+    recipe = Running(table="t", period="month", through="2025-01", change=True)
+    city.curator().release(recipe, epsilon=1, out=tmp_path / "one")
+    assert str(city.curator().budget().spent) == "1"
+    city.curator().release(replace(recipe, through="2025-06"), epsilon=1, out=tmp_path / "six")
+    assert str(city.curator().budget().spent) == "1"
+    assert not sf.verify(tmp_path / "six", earlier=tmp_path / "one", ledger=tmp_path / "ledger.db").unchecked
+    # The interval of a count is that of one Laplace draw, of a total that of the sum of six.
+    told = json.loads((tmp_path / "six" / "certificate.json").read_text())["postprocessing"]["series"]
+    assert float(told["count_95"]) == pytest.approx(3 * math.log(20), rel=1e-3)
+    assert 1.96 < float(told["total_95"]) / (3 * math.sqrt(12)) < 2.0
+    assert "weighted sums need Gaussian noise" in (tmp_path / "six" / "writeup.md").read_text()
+
+
+def test_a_series_of_an_earlier_version_is_read_as_it_was_made():
+    """Certificates stated no noise then: it was Gaussian, and is still not stated."""
+    recipe = Running(table="t", period="month", noise="gaussian")
+    assert "noise" not in recipe.to_record()
+    assert parse_record(recipe.to_record()) == recipe
+    assert parse_record(Running(table="t", period="month").to_record()).noise == "auto"
 
 
 def test_what_comes_late_or_is_taken_back_does_not_change_what_was_released(city):
@@ -307,7 +373,7 @@ def test_a_recipe_file_is_released_month_by_month_from_the_command_line(city, tm
         out = tmp_path / month
         invoke("check", recipe, "-p", project, "--through", month)
         told = invoke("release", recipe, "-p", project, "-o", out, "--through", month).stdout
-        assert ("Nothing spent" in told) == (month == "2025-02")
+        assert ("nothing more spent" in told) == (month == "2025-02")
     done = invoke("verify", out, "-p", project, "--earlier", tmp_path / "2025-01")
     assert "the periods of the earlier release have the same answers here" in done.output
     told = (out / "writeup.md").read_text()
@@ -327,6 +393,7 @@ def test_a_recipe_file_is_released_month_by_month_from_the_command_line(city, tm
         ({"windows": [1]}, "from 2 to"),
         ({"windows": [2, 2]}, "twice"),
         ({"late": "ignore"}, "'drop' or 'carry'"),
+        ({"noise": "none"}, "auto, laplace or gaussian"),
         ({"change": "yes"}, "true or false"),
     ],
 )
@@ -336,7 +403,9 @@ def test_what_cannot_be_answered_is_refused_before_a_charge(city, options, messa
     with pytest.raises(sf.RecipeError, match=message):
         city.curator().release(Running(**given), epsilon=1, delta=1e-6)
     with pytest.raises(sf.RecipeError, match="needs delta"):
-        city.curator().release(Running(table="t", period="month", through="2025-01"), epsilon=1)
+        city.curator().release(
+            Running(table="t", period="month", through="2025-01", noise="gaussian"), epsilon=1
+        )
     city.describe(unit=f'{UNIT}\nbounding = "weight"')
     with pytest.raises(sf.RecipeError, match="truncate"):
         city.release("2025-01")

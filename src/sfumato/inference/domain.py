@@ -63,7 +63,10 @@ class Domain(Mapping[str, int]):
 
     def shape(self, columns: Columns) -> tuple[int, ...]:
         """Return the sizes of `columns`, in their order."""
-        return tuple(self[name] for name in columns)
+        try:
+            return tuple([self._sizes[name] for name in columns])
+        except KeyError:
+            return tuple(self[name] for name in columns)  # the error names the column
 
     def cells(self, columns: Columns) -> int:
         """Return the number of combinations of `columns`."""
@@ -72,7 +75,7 @@ class Domain(Mapping[str, int]):
     def order(self, columns: Iterable[str]) -> Columns:
         """Return `columns` in the order of the domain."""
         chosen = set(columns)
-        return tuple(name for name in self._sizes if name in chosen)
+        return tuple([name for name in self._sizes if name in chosen])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

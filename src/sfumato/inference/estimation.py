@@ -15,7 +15,7 @@ dual multiplier. Three methods share the state in `_Fit`:
   the number of evaluations or a target loss.
 
 The first two stop by the discrepancy principle (Morozov 1966): where the loss is no more than the noise
-explains, and falls no faster than it would by fitting noise. docs/synthesis.md has the measurements.
+explains, and falls no faster than it would by fitting noise. docs/rows-why.md has the measurements.
 """
 
 from __future__ import annotations

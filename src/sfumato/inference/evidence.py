@@ -79,9 +79,9 @@ class Evidence:
 
     def __init__(self, sizes: Mapping[str, int], measured: Iterable[NoisyCounts]) -> None:
         self.sizes = sizes
-        self._measured = tuple(measured)
+        self.measured = tuple(measured)
         self._residuals: dict[Columns, _Residual | None] = {}
-        self.has_contrasts = any(each.along for each in self._measured)
+        self.has_contrasts = any(each.along for each in self.measured)
 
     def knows(self, columns: Columns) -> bool:
         """Return whether the residual of `columns` was measured."""
@@ -167,7 +167,7 @@ class Evidence:
 
     def _find_residual(self, columns: Columns) -> _Residual | None:
         values, precision, uneven = np.zeros(self._shape(columns)), 0.0, None
-        for each in self._measured:
+        for each in self.measured:
             if not set(each.along) <= set(columns) <= set(each.columns):
                 continue
             summed = each.values.sum(

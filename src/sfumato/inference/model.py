@@ -161,6 +161,7 @@ class Elimination:
         self._schedules: dict[tuple[int, int, Columns], _Schedule] = {}
         self._sides: dict[tuple[int, int], set[str]] = {}
         self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
+        self._cells = max(map(tree.domain.cells, tree.cliques))
 
     def marginal(self, columns: Columns) -> NDArray[np.float64]:
         """Return the counts of `columns`, in the order of the domain, as a flat array."""
@@ -185,7 +186,8 @@ class Elimination:
         best = max(shared.values())
         roots = [place for place, count in shared.items() if count == best]
         root = min(roots, key=lambda place: (self._distance(place, query), place))
-        if self._peak(root, -1, columns) > _LARGE:
+        # A table on the way has columns of a clique and of the query, no others.
+        if self._cells * self._tree.domain.cells(columns) > _LARGE and self._peak(root, -1, columns) > _LARGE:
             component = self._component[columns[0]]
             inside = [
                 place for place in range(len(cliques)) if self._component[cliques[place][0]] == component

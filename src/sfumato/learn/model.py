@@ -122,6 +122,16 @@ class Model(ABC):
         found = {name: int((each < 0).sum()) for name, each in codes.items()}
         return {name: count for name, count in found.items() if count}
 
+    def plot(self, term: str | None = None, *, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
+        """Return a picture of what each input does, or of one `term`; on matplotlib's axes if given."""
+        from sfumato.report.plots import plot_model
+
+        return plot_model(self._document, term, ax=ax)
+
+    def _repr_svg_(self) -> str:
+        svg: str = self.plot().svg
+        return svg
+
     def to_json(self) -> str:
         """Return the model as model.json has it: its numbers, the domains of its inputs, and its privacy."""
         return pack_model(self._document).decode()

@@ -76,6 +76,7 @@ class AdaptiveGrid(RowOptions):
     """
 
     kind: ClassVar[str] = "adaptive-grid"
+    own_bound: ClassVar[str] = "norms"
 
     record_keys: ClassVar[Columns] = (
         "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows",

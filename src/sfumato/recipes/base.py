@@ -46,7 +46,7 @@ EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
 
 # How a table is read, and from where: what may change from one period of a series to the next.
-_READING = ("source", "encoding", "quoting", "text_limit")
+_READING = ("source", "snapshot", "encoding", "quoting", "text_limit")
 
 FILE_KEYS = ("public", "guide", "asked", "tree")
 """The options of recipes that may name a file, which is read as public."""
@@ -90,8 +90,12 @@ class Recipe:
     """The order in which certificates state the options, where it is not that of the fields."""
     optional: ClassVar[tuple[str, ...]] = ()
     """The options that certificates state only where they differ from the default."""
+    former: ClassVar[Mapping[str, Any]] = {}
+    """What options that certificates did not state at first meant then; these values are still not stated."""
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
+    own_bound: ClassVar[str] = ""
+    """The option that bounds what an individual adds where it is given, whatever max_records says."""
     texts: ClassVar[Mapping[str, str]] = {}
     """What its write-up says, paragraph by paragraph, where it does not stand in writeups.toml."""
 
@@ -103,6 +107,7 @@ class Recipe:
         keys = self.record_keys or tuple(usual)
         given = {key: getattr(self, key) for key in keys}
         kept = [key for key in keys if key not in self.optional or given[key] != usual[key]]
+        kept = [key for key in kept if key not in self.former or given[key] != self.former[key]]
         return {"recipe": self.kind, **{key: to_plain(given[key]) for key in kept}}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
@@ -171,6 +176,18 @@ class Recipe:
             object.__setattr__(self, key, value)
 
 
+def refuse_unbounded(recipe: Recipe, table: Table) -> None:
+    """Raises an error if `table` states no bound on records and the recipe has none of its own."""
+    own = getattr(recipe, "own_bound", "")
+    if table.unit.private_records and not getattr(recipe, own, None):
+        unless = f", unless {own} is given" if own else ""
+        raise RecipeError(
+            f'{recipe.kind}: table {table.name!r} has max_records = "private", and this recipe chooses no '
+            f"bound on the records of an individual{unless}; recipes capped-counts and map do, and so does "
+            "SQL: use one of them, or declare a number, such as max_records = 5"
+        )
+
+
 @cache
 def _read_writeups() -> dict[str, dict[str, str]]:
     return tomllib.loads(Path(__file__).with_name("writeups.toml").read_text(encoding="utf-8"))
@@ -179,6 +196,16 @@ def _read_writeups() -> dict[str, dict[str, str]]:
 def write_part(section: str, name: str, **facts: object) -> str:
     """Return a part of write-ups with these facts in place."""
     return _read_writeups()[section][name].format(**facts)
+
+
+def cite_claims(*names: str) -> str:
+    """Return the numbers of the claims that recipes, questions and noise of these names rest on.
+
+    >>> cite_claims("cell-counts", "laplace")
+    'C44, C6, C7 and C20'
+    """
+    known = _read_writeups()["claims"]
+    return ", ".join(dict.fromkeys(known[name] for name in names if name in known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,7 +488,9 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
         return format_exact(value)
     if isinstance(value, Mapping):
         return {str(key): to_plain(each) for key, each in value.items()}
-    return [to_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return list(value) if set(map(type, value)) <= {str, int} else [to_plain(each) for each in value]
+    return value
 
 
 def _is_parted(column: Column) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,12 +12,11 @@ import numpy as np
 from sfumato.core.cost.cost import Cost
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive
-from sfumato.core.questions.choices import CapChoice, Chosen
-from sfumato.core.questions.counts import CappedMarginal, Marginal
-from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost
-from sfumato.core.questions.question import Queries
+from sfumato.core.law import make_law
+from sfumato.core.questions.counts import CappedMarginal, IndividualCounts
+from sfumato.core.questions.measurement import Answer, Measurement, Request, ask_cost
+from sfumato.inference.people import find_people
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.shared.budget import sum_groups
 from sfumato.recipes.shared.counts import (
     CountOptions,
     describe_threshold,
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CAPS = 32  # up to so many bounds all are offered, beyond it steps of an eighth
+_SLIGHT = 0.05  # of all records: noise of which the number of records may have more, not to lack any
 _MOST_CAPPED_CELLS = 2**24  # each is counted twice in memory
 
 
@@ -40,18 +38,18 @@ _MOST_CAPPED_CELLS = 2**24  # each is counted twice in memory
 class CappedCounts(CountOptions):
     """A histogram over every combination of the columns `by`, held to as few records as serve it best.
 
-    Noise grows with the bound on an individual's records, and a lower bound cuts records off. Half of
-    `share` of epsilon chooses the bound, up to max_records, that spoils least in total; half pays for
-    the number of records, to which the counts are scaled; the rest for the counts.
+    Noise grows with the bound on an individual's records, and a lower bound cuts records off. A `share` of
+    epsilon counts individuals by their records, each once: the bound that spoils least in total follows, up
+    to max_records, and the number of records, to which the counts are scaled. The rest is for the counts.
 
-    Privacy: the three parts are epsilon-DP together, by sequential composition
-    (docs/proofs/capped-counts.md).
+    Privacy: both parts are epsilon-DP together, by sequential composition (docs/proofs/capped-counts.md).
 
     >>> CappedCounts(table="incidents", by=("district", "month")).kind
     'capped-counts'
     """
 
     kind: ClassVar[str] = "capped-counts"
+    own_bound: ClassVar[str] = "share"
 
     share: Any = "0.1"
     threshold: Any = 3
@@ -89,14 +87,11 @@ class CappedCounts(CountOptions):
         released, facts = [], []
         for epsilon in plan.epsilons:
             label = plan.label(epsilon)
-            chosen, total = yield self._first_asks(plan.table, epsilon, label)
-            assert isinstance(chosen, Chosen)
-            assert isinstance(chosen.choice, CapChoice)
-            assert isinstance(total, Measurement)
-            bound = chosen.choice.caps[chosen.index]
+            choice = self._choice(plan.table, epsilon, label)
+            bound, records = choice.read((yield (choice.ask,)))
             (counts,) = yield (self._counts(plan.table, epsilon, label, bound=bound),)
             assert isinstance(counts, Measurement)
-            factor = _scale_up(counts, total, most=Fraction(plan.table.unit.max_records, bound))
+            factor = _scale_up(counts, records, most=plan.table.unit.max_records / bound)
             deviation = counts.request.standard_deviation
             kept = finish_counts(counts.noisy_values, threshold=self.threshold, deviation=deviation)
             released.append(np.asarray(np.floor(kept * (factor / counts.grid) + 0.5), np.int64))
@@ -105,31 +100,36 @@ class CappedCounts(CountOptions):
 
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
-        most = plan.table.unit.max_records
         return {
             "table": plan.table.name,
             "columns": ", ".join(self.by),
             "cells": plan.table.cells(tuple(self.by)),
-            "most": most,
-            "moved": most - 1,
-            "half": format_exact(self.share / 2),
+            "most": plan.table.unit.max_records,
+            "share": format_exact(self.share),
             "threshold": describe_threshold(self.threshold),
         }
 
     def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
         """Return the cost of the first questions, and the most that counts cost under any bound."""
-        first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
+        first = ask_cost(table, self._choice(table, epsilon, "").ask)
         counts = (
             ask_cost(table, self._counts(table, epsilon, "", bound=cap))
             for cap in list_caps(table.unit.max_records)
         )
-        return (*first, max(counts, key=lambda cost: cost.rho))
+        return (first, max(counts, key=lambda cost: cost.rho))
 
-    def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
-        """Return the choice of the bound, and the number of records."""
+    def _choice(self, table: Table, epsilon: Fraction, label: str) -> BoundChoice:
+        """Return the choice of the bound, with the number of records."""
         caps = list_caps(table.unit.max_records)
         scales = [self._counts(table, epsilon, label, bound=cap).scale / table.grid for cap in caps]
-        return ask_bound(table, tuple(self.by), caps, scales, epsilon=epsilon * self.share, label=label)
+        return BoundChoice(
+            table=table,
+            columns=tuple(self.by),
+            caps=caps,
+            noises=scales,
+            epsilon=epsilon * self.share,
+            label=label,
+        )
 
     def _counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> Request:
         """Return the request for counts under `bound`, for what is left of epsilon."""
@@ -151,42 +151,50 @@ def list_caps(most: int) -> tuple[int, ...]:
     return tuple(caps)
 
 
-@lru_cache(maxsize=4)
-def sum_all(cells: int) -> Queries:
-    """Return the sum of all cells, as one query."""
-    return sum_groups(np.zeros(cells, np.int64), 1)
-
-
-def _scale_up(counts: Measurement, total: Measurement, *, most: Fraction) -> float:
+def _scale_up(counts: Measurement, records: float, *, most: float) -> float:
     """How many records stand behind one that counted, by noisy sums; at least 1, and no more than can be."""
     kept = int(counts.noisy_values.sum()) / counts.grid
-    records = int(total.noisy_values.sum()) / total.grid
-    if kept <= 0:
-        return 1.0
-    return min(max(1.0, records / kept), float(most))
+    return 1.0 if kept <= 0 else min(max(1.0, records / kept), most)
 
 
-def ask_bound(
-    table: Table,
-    columns: tuple[str, ...],
-    caps: tuple[int, ...],
-    noises: Sequence[Fraction | float],
-    *,
-    epsilon: Fraction,
-    label: str,
-) -> tuple[Ask, ...]:
-    """The choice of one of `caps` as the bound on records, and the number of records, each at half epsilon.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundChoice:
+    """The choice of one of `caps` as the bound on records over `columns`, and the number of records.
 
-    `noises` are the expected noise of a count under each cap, which the choice weighs against lost records.
+    Both follow from noisy counts of individuals by their records, in which each counts once. `noises` are
+    the expected noise of a count under each cap, which is weighed against lost records.
     """
-    cells, half = table.cells(columns), epsilon / 2
-    choice = CapChoice(
-        name=f"{label}bound on records",
-        columns=columns,
-        caps=caps,
-        penalties=tuple(min(math.ceil(cells * noise), 2**61) for noise in noises),
-        epsilon=half,
-    )
-    return choice, request_laplace(
-        table, f"{label}number of records", Marginal(columns, sum_all(cells)), half
-    )
+
+    table: Table
+    columns: tuple[str, ...]
+    caps: tuple[int, ...]
+    noises: Sequence[Fraction | float]
+    epsilon: Fraction
+    label: str
+
+    @property
+    def ask(self) -> Request:
+        """How many individuals have how many records."""
+        times = np.array(self.caps)
+        people = IndividualCounts(
+            columns=self.columns, max_cells=1, cells=0 * times, times=times, together=True
+        )
+        return request_laplace(self.table, f"{self.label}individuals by records", people, self.epsilon)
+
+    def read(self, answers: tuple[Answer, ...]) -> tuple[int, float]:
+        """The bound that loses least, records that it cuts and noise, and the noisy number of records."""
+        (counted,) = answers
+        assert isinstance(counted, Measurement)
+        people = find_people(counted.noisy_values, make_law(counted.request.noise, counted.request.scale))
+        caps, cells = np.array(self.caps, float), self.table.cells(self.columns)
+        records = np.append((caps[:-1] + caps[1:] - 1) / 2, caps[-1])
+        losses = [
+            cells * float(noise) + float(people @ np.maximum(records - cap, 0))
+            for cap, noise in zip(self.caps, self.noises, strict=True)
+        ]
+        unseen = np.where(people == 0, records, 0)
+        total = float(people @ records)
+        # Of few classes all count, so that the number is without bias.
+        if float(np.linalg.norm(unseen)) * counted.request.standard_deviation < _SLIGHT * total:
+            total += float(unseen @ counted.noisy_values)
+        return self.caps[losses.index(min(losses))], total

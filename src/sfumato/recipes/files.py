@@ -59,8 +59,9 @@ def find_recipe(kind: str) -> Callable[..., Recipe]:
 
 
 def parse_record(record: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that a record of it describes."""
-    return parse_recipe(record).recipe
+    """Return the recipe that a record of it describes, of this version or an earlier one."""
+    former = getattr(find_recipe(record["recipe"]), "former", {}) if record.get("recipe") in RECIPES else {}
+    return parse_recipe({**former, **record}).recipe
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:

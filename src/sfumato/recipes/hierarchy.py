@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.core.cost.curves import SMOOTHING
-from sfumato.core.engine.arrays import to_arrow
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
 from sfumato.core.law import SHAPES, Kind
@@ -34,7 +35,7 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.shared.budget import sum_groups
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
-from sfumato.recipes.shared.public import open_public, parse_public
+from sfumato.recipes.shared.public import open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ if TYPE_CHECKING:
 TOTAL = "total"
 """The level of one node, the count of everything."""
 
+_MOST_LINES = 10_000  # of a tree that a certificate lists line by line
 _TIMES = " x "
+_DIVIDED = ("balanced", "equal")
+# Times the noise of the finest level alone is the most that it has with balanced shares. Whole counts show
+# little noise by less than it is, so that more of it shows by more: errors are then up to 1.3 times as large.
+_LEAVES = 1.15
+_PARTS = 10**6  # shares are whole multiples of one of so many, the same on every machine
 _RELEASED = ("level", "count", "low_95", "high_95")
 
 
@@ -56,8 +63,9 @@ class Hierarchy(Recipe):
     `tree` is a public table (a file, or its rows with a header) whose first column has the values of `column`
     and the others what they are parts of, finest first. `levels` are what is measured, from the coarsest to
     `column` crossed with all of `by`, such as ["total", "county", "county x month", "tract x month"]; each
-    refines the one before. `shares` divides the budget among them, or `errors` states the error that each may
-    have. `known` are counts of whole levels that are public anyhow and are met exactly.
+    refines the one before. `shares` divides the budget among them: "balanced" by their sizes (`_balance`),
+    "equal", or a number for each; or `errors` states the error that each may have. `known` are counts of
+    whole levels that are public anyhow and are met exactly.
 
     Privacy: every level is a histogram of the same bounded records with noise of its own, and the costs add
     up to epsilon; all that makes levels agree is post-processing. What is `known` is not protected
@@ -68,13 +76,14 @@ class Hierarchy(Recipe):
     """
 
     kind: ClassVar[str] = "hierarchy"
-    optional: ClassVar[tuple[str, ...]] = ("tree", "levels", "shares", "errors", "known")
+    optional: ClassVar[tuple[str, ...]] = ("tree", "levels", "errors", "known")
+    former: ClassVar[Mapping[str, Any]] = {"shares": "equal"}
 
     column: str
     tree: Any = None
     by: Sequence[str] = ()
     levels: Sequence[str] | None = None
-    shares: Mapping[str, Any] | None = None
+    shares: Mapping[str, Any] | str | None = "balanced"
     errors: Mapping[str, Any] | None = None
     known: Mapping[str, Any] | None = None
     noise: Noise = "auto"
@@ -87,14 +96,20 @@ class Hierarchy(Recipe):
             raise RecipeError(f"hierarchy: {self.column!r} is the column of the tree, so it is not in by")
         if self.levels is not None and not is_column_list(self.levels):
             raise RecipeError("hierarchy: levels must list what is measured, such as ['total', 'county']")
-        if self.shares is not None and self.errors is not None:
-            raise RecipeError("hierarchy: shares and errors both divide the budget; give one of them")
+        shares = "balanced" if self.shares is None else self.shares
+        if self.errors is not None:
+            if not isinstance(shares, str):
+                raise RecipeError("hierarchy: shares and errors both divide the budget; give one of them")
+            shares = "equal"  # what certificates do not state
+        if isinstance(shares, str) and shares not in _DIVIDED:
+            raise RecipeError("hierarchy: shares must be balanced, equal, or a number for every level")
         check_noise(self.noise, kind=self.kind)
         self._keep(
             levels=None if self.levels is None else tuple(self.levels),
             tree=_parse_tree(self.tree),
             known=_parse_known(self.known),
-            **{key: _parse_amounts(getattr(self, key), key=key) for key in ("shares", "errors")},
+            shares=shares if isinstance(shares, str) else _parse_amounts(shares, key="shares"),
+            errors=_parse_amounts(self.errors, key="errors"),
         )
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
@@ -106,8 +121,12 @@ class Hierarchy(Recipe):
         recipe = self
         if isinstance(self.tree, str):
             rows, record = open_public(self.tree)
-            lists = [rows.column_names, *(list(row.values()) for row in rows.to_pylist())]
-            recipe = replace(self, tree={**record, "rows": lists})
+            if rows.num_rows > _MOST_LINES:
+                tree = _build_tree(self, table.column(self.column), rows.column_names, rows.columns)
+                recipe = replace(self, tree={**record, **_pack_tree(tree)})
+            else:
+                lists = [rows.column_names, *(list(row.values()) for row in rows.to_pylist())]
+                recipe = replace(self, tree={**record, "rows": lists})
         shape = _Shape.of(recipe, table)
         requests = min(
             (
@@ -164,7 +183,19 @@ class Hierarchy(Recipe):
             "levels": ", ".join(f"{name} ({shape.size(name):,})" for name in shape.names),
             "measured": len(plan.requests),
             "known": self.part("known", levels=known) if known else "",
+            "divided": self.part("balanced") if self.shares == "balanced" else "",
         }
+
+    def forecast(self, plan: Plan, records: int | None) -> str:
+        """Return how far counts of the finest level may be off, and how far they would be alone."""
+        shape, request = _Shape.of(self, plan.table), plan.requests[-1]
+        alone = shape.list_requests(plan.table, request.noise, plan.epsilons[0], plan.delta, alone=True)[0]
+        grid = request.counted.grid(plan.table)
+        own, best = (each.law.half_width() / grid for each in (request, alone))
+        return (
+            f"{shape.measured[-1]!r} will be off by up to {own:.4g} in 95 % before levels are made to agree; "
+            f"measured alone, by {best:.4g}"
+        )
 
     def _check_errors(self, table: Table, shape: _Shape, requests: tuple[Request, ...]) -> None:
         """Raises an error if a level would err by more than was stated, before anything is charged."""
@@ -185,8 +216,7 @@ class _Tree:
 
     names: tuple[str, ...]
     places: tuple[NDArray[np.int64], ...]
-    labels: tuple[tuple[tuple[str, ...], ...], ...]
-    """By level, for every node its own label and those above it, coarsest first."""
+    labels: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -301,9 +331,12 @@ class _Shape:
         return found
 
     def list_requests(
-        self, table: Table, noise: Kind, epsilon: Fraction, delta: Fraction
+        self, table: Table, noise: Kind, epsilon: Fraction, delta: Fraction, *, alone: bool = False
     ) -> tuple[Request, ...]:
-        """Return one request for every level that is measured, each with its share of the budget."""
+        """Return one request for every level that is measured, each with its share of the budget.
+
+        With `alone`, one for the finest of them, with all of it.
+        """
         columns = (self.recipe.column, *self.recipe.by)
         probe = Request(name="level", counted=Marginal(columns), noise=noise, scale=Fraction(1))
         sensitivity = request_sensitivity(table, probe)
@@ -315,7 +348,7 @@ class _Shape:
             # mu squared is s^2 / (sigma^2 - 4), and a level has its share of it.
             return round_up(math.sqrt((alone**2 - SMOOTHING) / float(share) + SMOOTHING), places=6)
 
-        shares = self._shares(noise)
+        shares = {self.measured[-1]: Fraction(1)} if alone else self._shares(noise)
         return tuple(
             Request(
                 name=_request_name(name),
@@ -323,7 +356,7 @@ class _Shape:
                 noise=noise,
                 scale=scale(shares[name]),
             )
-            for name in self.measured
+            for name in shares
         )
 
     def _shares(self, noise: Kind) -> dict[str, Fraction]:
@@ -331,18 +364,20 @@ class _Shape:
         recipe, measured = self.recipe, self.measured
         if not measured:
             raise RecipeError("hierarchy: all levels are known, so there is nothing to measure")
-        given = recipe.shares if recipe.shares is not None else recipe.errors
-        if given is None:
+        given = recipe.shares if recipe.errors is None else recipe.errors
+        power = SHAPES[noise].power
+        if given == "equal":
             return dict.fromkeys(measured, Fraction(1, len(measured)))
-        key = "shares" if recipe.shares is not None else "errors"
+        if given is None or isinstance(given, str):
+            return _balance({name: self.size(name) for name in measured}, power)
+        key = "shares" if recipe.errors is None else "errors"
         odd = sorted(set(given) ^ set(measured))
         if odd:
             raise RecipeError(
                 f"hierarchy: {key} must name every level that is measured and no other; see {odd[0]!r}"
             )
-        power = SHAPES[noise].power
         amounts = {
-            name: given[name] if recipe.shares is not None else 1 / given[name] ** power for name in measured
+            name: given[name] if recipe.errors is None else 1 / given[name] ** power for name in measured
         }
         total = sum(amounts.values())
         return {name: amount / total for name, amount in amounts.items()}
@@ -399,7 +434,7 @@ class _Shape:
         if node is not None:
             depth = self._depth(node)
             if depth < len(self.tree.names):
-                found = [(labels[-1],) for labels in self.tree.labels[depth]]
+                found = [(label,) for label in self.tree.labels[depth]]
             else:
                 found = [(str(label),) for label in table.column(node).labels]
         for each in crossed:
@@ -423,8 +458,7 @@ class _Shape:
                 continue
             first = np.zeros(self._nodes(node), np.int64)
             first[self._above(node)] = self.tree.places[above]
-            own = tuple(each[-1] for each in self.tree.labels[above])
-            columns[label_name] = label_array(first[places].astype(np.int32), own)
+            columns[label_name] = label_array(first[places].astype(np.int32), self.tree.labels[above])
         codes = {self.recipe.column: places if node == self.recipe.column else None}
         for each in self.recipe.by:
             codes[each] = None
@@ -452,7 +486,7 @@ def _label(codes: NDArray[np.int64] | None, labels: tuple[Label, ...], size: int
     """Return the labels behind codes, or as many nulls where a level does not tell the column."""
     if codes is not None:
         return label_array(codes.astype(np.int32), labels)
-    return pa.nulls(size, label_array(np.zeros(0, np.int32), labels).type)
+    return pa.nulls(size, label_array(np.zeros(0, np.int32), labels[:1]).type)
 
 
 def _request_name(name: str) -> str:
@@ -477,41 +511,74 @@ def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple
 
 def _read_tree(recipe: Hierarchy, leaf: Column) -> _Tree:
     """Return the tree over the values of `leaf`, every one of which must be in it."""
+    if isinstance(recipe.tree, Mapping) and "places" in recipe.tree:
+        return _unpack_tree(recipe.tree, leaf)
     rows = recipe.tree["rows"] if isinstance(recipe.tree, Mapping) else recipe.tree
     if rows is None:
         return _Tree(names=(), places=(), labels=())
     header, *lines = rows
+    columns = [pa.chunked_array([list(map(str, each))], pa.string()) for each in zip(*lines, strict=True)]
+    return _build_tree(recipe, leaf, header, columns)
+
+
+def _build_tree(
+    recipe: Hierarchy, leaf: Column, header: Sequence[str], columns: Sequence[pa.ChunkedArray]
+) -> _Tree:
     if not header or header[0] != leaf.name:
         raise RecipeError(
             f"hierarchy: the first column of the tree must be {leaf.name!r}, the others what it is a part of"
         )
     names = tuple(str(each) for each in reversed(header[1:]))
     recipe.refuse_clash([leaf.name, *names])
-    paths: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        label, *above = (str(each) for each in line)
-        if paths.setdefault(label, tuple(reversed(above))) != tuple(reversed(above)):
-            raise RecipeError(f"hierarchy: the tree has {label!r} in two places")
-    lacking = [str(label) for label in leaf.labels if str(label) not in paths and label not in leaf.extras]
-    if lacking:
+    # What is missing or other is in no place, so it has a branch of its own at every level.
+    extras = pa.array([str(label) for label in leaf.extras], pa.string())
+    known = (pc.fill_null(each.cast(pa.string()), "None") for each in columns)
+    ids, *above_ids = (pa.chunked_array([*each.chunks, extras]).combine_chunks() for each in known)
+    first = pc.index_in(ids, value_set=ids)
+    twice = np.flatnonzero(to_numpy(first) != np.arange(len(ids)))
+    for line in twice[twice < len(ids) - len(extras)].tolist():
+        if any(each[first[line].as_py()] != each[line] for each in above_ids):
+            raise RecipeError(f"hierarchy: the tree has {ids[line].as_py()!r} in two places")
+    labels_of = pa.array([str(label) for label in leaf.labels], pa.string())
+    order = pc.index_in(labels_of, value_set=ids)
+    if order.null_count:
+        lacking = labels_of.filter(order.is_null()).to_pylist()
         some = ", ".join(repr(label) for label in lacking[:3])
         raise RecipeError(
             f"hierarchy: the tree lacks {len(lacking):,} values of {leaf.name!r}, such as {some}"
         )
-    # What is missing or other is in no place, so it has a branch of its own at every level.
-    whole = [paths.get(str(label), (str(label),) * len(names)) for label in leaf.labels]
-    places, labels = [], []
-    for depth in range(len(names)):
-        found: dict[tuple[str, ...], int] = {}
-        codes = [found.setdefault(path[: depth + 1], len(found)) for path in whole]
-        places.append(np.array(codes, np.int64))
-        labels.append(tuple(found))
+    places, labels, above = [], [], np.zeros(leaf.size, np.int64)
+    for column in reversed(above_ids):
+        own = column.take(order).dictionary_encode()
+        # Nodes of one label under two parents are two, numbered as leaves first show them.
+        nodes = pa.array(above * len(own.dictionary) + to_numpy(own.indices)).dictionary_encode()
+        above = to_numpy(nodes.indices).astype(np.int64)
+        places.append(above)
+        shown = to_numpy(nodes.dictionary) % len(own.dictionary)
+        labels.append(tuple(own.dictionary.take(pa.array(shown)).to_pylist()))
     return _Tree(names=names, places=tuple(places), labels=tuple(labels))
+
+
+def _pack_tree(tree: _Tree) -> dict[str, Any]:
+    """Return a large tree as a record that holds each label above the leaves once, and no leaf."""
+    places = pack_numbers(np.concatenate([*tree.places, np.zeros(0, np.int64)]), "<i4")
+    return {"names": list(tree.names), "labels": [list(each) for each in tree.labels], "places": places}
+
+
+def _unpack_tree(record: Mapping[str, Any], leaf: Column) -> _Tree:
+    names, labels = tuple(record["names"]), tuple(map(tuple, record["labels"]))
+    places = unpack_numbers(record, "places", "<i4", most=4 * leaf.size * len(names))
+    if places is not None and places.size == leaf.size * len(names) and len(names) == len(labels):
+        found = tuple(places.reshape(len(names), leaf.size))
+        if all(0 <= each.min() <= each.max() < len(own) for each, own in zip(found, labels, strict=True)):
+            return _Tree(names=names, places=found, labels=labels)
+    raise RecipeError("hierarchy: the places of the tree cannot be read; plan it from its file again")
 
 
 def _parse_tree(value: object) -> Any:  # noqa: ANN401 - a file's name, a record, or rows
     if isinstance(value, (str, Mapping)):
-        return parse_public(value, where="hierarchy: tree", holds="rows")
+        packed = isinstance(value, Mapping) and "places" in value
+        return parse_public(value, where="hierarchy: tree", holds="places" if packed else "rows")
     if value is None:
         return None
     rows = [list(row) if isinstance(row, (list, tuple)) else [] for row in _as_list(value)]
@@ -544,6 +611,19 @@ def _parse_known(value: object) -> dict[str, Any] | None:
             row[-1] = parse_whole(row[-1], name=f"hierarchy: known {name}", low=0)
         known[name] = lists
     return known
+
+
+def _balance(sizes: Mapping[str, int], power: int) -> dict[str, Fraction]:
+    """Return shares of levels of these sizes, coarse to fine, by the relative error that each has by itself.
+
+    A node of a level is the sum of some nodes of the finest. The sum over levels of their own variances, each
+    relative to that of such sums, is least; and upper levels get less where the finest would have too little.
+    """
+    *upper, finest = sizes.values()
+    parts = [(size / finest) ** (power / (power + 2)) for size in upper]
+    scale = min(1.0, (_LEAVES**power - 1) / sum(parts)) if parts else 1.0
+    whole = [*(max(1, round(part * scale * _PARTS)) for part in parts), _PARTS]
+    return {name: Fraction(each, sum(whole)) for name, each in zip(sizes, whole, strict=True)}
 
 
 def _parse_amounts(value: object, *, key: str) -> dict[str, Fraction] | None:

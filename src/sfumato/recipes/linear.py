@@ -116,10 +116,12 @@ class Regression(ModelOptions):
         """Return the features of the inputs, and the first question about them and the target."""
         raise NotImplementedError
 
-    def forecast(self, plan: Plan) -> str | None:
-        """From how many records on coefficients stand out of the noise, by public facts."""
+    def forecast(self, plan: Plan, records: int | None = None) -> str | None:
+        """What stands out of the noise by public facts: with about so many `records`, or from how many on."""
         if self.within is not None or self.holdout is not None:
             return None
+        if records is not None and (found := self.count_standing(plan, records)):
+            return f"with {records:,} records, expect {found[0]} of {found[1]} coefficients to stand out"
         design, _ = self.build_question(plan.table, plan.columns)
         needed = self.list_needed(plan, design)
         return (
@@ -127,6 +129,13 @@ class Regression(ModelOptions):
             f"{_round_up(needed.min())} records on, all from about {_round_up(needed.max())}, if inputs are "
             "spread evenly; rare labels need more"
         )
+
+    def count_standing(self, plan: Plan, records: int) -> tuple[int, int] | None:
+        """Return how many coefficients are expected to stand out of the noise, and of how many."""
+        if self.within is not None or self.holdout is not None:
+            return None
+        needed = self.list_needed(plan, self.build_question(plan.table, plan.columns)[0])
+        return int((needed <= records).sum()), needed.size
 
     def list_needed(self, plan: Plan, design: Design) -> Floats:
         """Return the number of records that each coefficient needs, the constant first."""

@@ -21,9 +21,8 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive, parse_whole
-from sfumato.core.questions.choices import CapChoice, Chosen
 from sfumato.core.questions.counts import CappedMarginal, Marginal
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, in_records
+from sfumato.core.questions.measurement import Answer, Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.inference.maps import (
     CELLS,
@@ -38,7 +37,7 @@ from sfumato.inference.maps import (
     fit_map,
 )
 from sfumato.recipes.base import Conversation, Plan, Product, cell_columns, released_names
-from sfumato.recipes.capped_counts import ask_bound, list_caps
+from sfumato.recipes.capped_counts import BoundChoice, list_caps
 from sfumato.recipes.shared.counts import CountOptions, request_laplace
 from sfumato.recipes.shared.public import locate_rows, open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.tables.codes import encode_public
@@ -76,6 +75,7 @@ class Map(CountOptions):
     """
 
     kind: ClassVar[str] = "map"
+    own_bound: ClassVar[str] = "share"
     drawn_by: ClassVar[tuple[str, ...]] = ("goal", "public", "seed")
 
     goal: Goal = "pies"
@@ -136,12 +136,8 @@ class Map(CountOptions):
             label = plan.label(epsilon)
             bound, records = 1, None
             if table.unit.max_records > 1:
-                chosen, total = yield self._first_asks(table, epsilon, label)
-                assert isinstance(chosen, Chosen)
-                assert isinstance(chosen.choice, CapChoice)
-                assert isinstance(total, Measurement)
-                bound = chosen.choice.caps[chosen.index]
-                records = float(in_records(total)[0][0])
+                choice = self._choice(table, epsilon, label)
+                bound, records = choice.read((yield (choice.ask,)))
             answers = yield self._levels(table, epsilon, label, bound=bound)
             progress("shrinking noisy counts")
             model = fit_map(
@@ -169,14 +165,13 @@ class Map(CountOptions):
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
         table, most = plan.table, plan.table.unit.max_records
-        bound = {"half": format_exact(self.share / 2), "most": most, "moved": most - 1}
         return {
             "table": table.name,
             "columns": ", ".join(self.by),
             "cells": table.cells(tuple(self.by)),
             "levels": "; ".join(" x ".join(self._columns(level)) for level in _MEASURED),
             "most": most,
-            "bound": self.part("bound", **bound) if most > 1 else "",
+            "bound": self.part("bound", share=format_exact(self.share), most=most) if most > 1 else "",
             "guide": "" if self.public is None else self.part("guide", **self.public),
             "goal": self.part(self.goal, draws=DRAWS, seed=self.seed),
         }
@@ -218,20 +213,27 @@ class Map(CountOptions):
         """Return the cost of the first questions, and the most that the levels cost under any bound."""
         if table.unit.max_records == 1:
             return tuple(ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=1))
-        first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
+        first = ask_cost(table, self._choice(table, epsilon, "").ask)
         under = [
             [ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=cap)]
             for cap in list_caps(table.unit.max_records)
         ]
-        return (*first, *(max(costs, key=lambda cost: cost.rho) for costs in zip(*under, strict=True)))
+        return (first, *(max(costs, key=lambda cost: cost.rho) for costs in zip(*under, strict=True)))
 
-    def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
-        """Return the choice of the bound, and the number of records."""
+    def _choice(self, table: Table, epsilon: Fraction, label: str) -> BoundChoice:
+        """Return the choice of the bound, with the number of records."""
         caps = list_caps(table.unit.max_records)
         left = self._left(table, epsilon)
         asks = (self._ask(table, CELLS, "", bound=cap, epsilon=left) for cap in caps)
         noises = [_expected_noise(float(ask.scale)) / table.grid for ask in asks]
-        return ask_bound(table, tuple(self.by), caps, noises, epsilon=epsilon * self.share, label=label)
+        return BoundChoice(
+            table=table,
+            columns=tuple(self.by),
+            caps=caps,
+            noises=noises,
+            epsilon=epsilon * self.share,
+            label=label,
+        )
 
     def _levels(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
         """Return the requests for the counts of all levels under `bound`, for what is left of epsilon."""

@@ -91,6 +91,7 @@ class Network(ModelOptions):
     """
 
     kind: ClassVar[str] = "network"
+    own_bound: ClassVar[str] = "clip"
     record_keys: ClassVar[tuple[str, ...]] = (
         "table", "target", "inputs", "hidden", "steps", "sampling", "clip", "family", "categorical"
     )  # fmt: skip

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.accounting import calibrate_scale
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_whole, round_up
+from sfumato.core.law import SHAPES
 from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.core.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
-from sfumato.inference.models.series import Estimate, estimate_sums, root_weights
+from sfumato.inference.models.series import choose_weights, estimate_sums, half_widths
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,
@@ -26,7 +28,9 @@ from sfumato.recipes.base import (
     Recipe,
     cell_columns,
     released_names,
+    write_part,
 )
+from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -44,7 +48,9 @@ class Running(Recipe):
     The values of `period` in their order are all periods of the series, of which those up to `through` are
     released now; what the table holds of a period counts when that period is first released. `windows` adds
     sums of the last so many periods, `change` the difference to the period before. Records that come `late`
-    do not count ("drop") or count in the next period ("carry").
+    do not count ("drop") or count in the next period ("carry"). With `noise` "laplace" every period is
+    counted by itself, with "gaussian" weighted sums of all arrivals are measured; "auto" takes what errs less
+    in the last total.
 
     Privacy: one charge pays for all periods. One individual counts at most max_records times in all of them,
     whatever becomes of the table, and every period is answered once (docs/proofs/running.md).
@@ -55,6 +61,7 @@ class Running(Recipe):
 
     kind: ClassVar[str] = "running"
     optional: ClassVar[tuple[str, ...]] = ("through",)
+    former: ClassVar[Mapping[str, Any]] = {"noise": "gaussian"}
 
     period: str
     through: str | int | None = None
@@ -62,6 +69,7 @@ class Running(Recipe):
     windows: Sequence[int] = ()
     change: bool = False
     late: Late = "drop"
+    noise: Noise = "auto"
 
     def __post_init__(self) -> None:
         if not isinstance(self.period, str) or not self.period:
@@ -84,13 +92,15 @@ class Running(Recipe):
             raise RecipeError("running: change must be true or false")
         if self.late not in ("drop", "carry"):
             raise RecipeError("running: late must be 'drop' or 'carry'")
+        check_noise(self.noise, kind=self.kind)
         self._keep(windows=tuple(windows))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request for all periods up to `through`, at the cost of the whole horizon."""
         if len(epsilons) != 1:
             raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
-        self.refuse_no_delta(delta)
+        if self.noise not in ("auto", *list_kinds("auto", delta)):
+            self.refuse_no_delta(delta)
         if table.unit.window is not None:
             raise RecipeError(
                 "running: a series is charged once for all its periods, which a window does not read; take "
@@ -104,23 +114,43 @@ class Running(Recipe):
             )
         columns = (self.period, *self.by)
         self.refuse_cells(table, columns, MOST_ANSWERS, advice="use fewer columns or fewer periods")
-        question = RunningSums(
-            columns=columns,
-            weights=root_weights(column.size, grid=SERIES_GRID),
-            periods=_place(column, self.through),
-            late=self.late,
-        )
-        question.check(table)
+        periods = _place(column, self.through)
         self.refuse_clash([*self._released(), *released_names(table, columns)])
-        probe = Request(
-            name="weighted sums of arrivals", counted=question, noise="gaussian", scale=Fraction(1)
-        )
-        sensitivity = request_sensitivity(table, probe)
-        sigma = discrete_gaussian_sigma(epsilon=epsilons[0], delta=delta, sensitivity=sensitivity)
-        request = replace(probe, scale=round_up(sigma, places=6))
+        requests = []
+        for kind in list_kinds(self.noise, delta):
+            question = RunningSums(
+                columns=columns,
+                weights=choose_weights(SHAPES[kind].norm, column.size, grid=SERIES_GRID),
+                periods=periods,
+                late=self.late,
+            )
+            question.check(table)
+            probe = Request(name="weighted sums of arrivals", counted=question, noise=kind, scale=Fraction(1))
+            sensitivity = request_sensitivity(table, probe)
+            scale = calibrate_scale(kind, sensitivity=sensitivity, epsilon=epsilons[0], delta=delta)
+            requests.append(replace(probe, scale=scale))
         return Plan(
-            recipe=self, table=table, requests=(request,), epsilons=epsilons, delta=delta, series=True
+            recipe=self,
+            table=table,
+            requests=(min(requests, key=_last_total),),
+            epsilons=epsilons,
+            delta=delta,
+            series=True,
         )
+
+    def forecast(self, plan: Plan, records: int | None) -> str:
+        """Return what is measured, why, and the error of the last total by that."""
+        return self._tell_choice(plan, first="the")
+
+    def _tell_choice(self, plan: Plan, *, first: str) -> str:
+        (request,), why = plan.requests, ""
+        if self.noise == "auto" and plan.delta == 0:
+            why = self.part("without_delta")
+        elif self.noise == "auto":
+            (other,) = (each for each in list_kinds("auto", plan.delta) if each != request.noise)
+            against = replace(self, noise=other).plan(plan.table, epsilons=plan.epsilons, delta=plan.delta)
+            why = self.part("why", **_tell_error(against.requests[0], what="other"))
+        return self.part("chosen", first=first, why=why, **_tell_error(request, what="this"))
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return every period so far with its counts, totals, windows and changes, and their intervals."""
@@ -138,8 +168,9 @@ class Running(Recipe):
         facts = {}
         for name, lags in self._answers(question.periods).items():
             found = estimate_sums(sums, weights, deviation, answer=lags)
-            columns |= _tabulate(name, found, cells)
-            facts[f"{name}_95"] = f"{NORMAL_95 * float(found.deviations[-1]):.6g}"
+            half = half_widths(found, deviation, shape=answer.request.law.shape)
+            columns |= _tabulate(name, found.values, half, cells)
+            facts[f"{name}_95"] = f"{float(half[-1]):.6g}"
         worst = NORMAL_95 * _worst_total(question, deviation)
         alone = NORMAL_95 * deviation * math.sqrt(question.horizon) / _norm(question)
         told = {
@@ -155,7 +186,9 @@ class Running(Recipe):
         """Return the facts that the write-up names."""
         question = plan.requests[0].counted
         assert isinstance(question, RunningSums)
-        unit = plan.table.unit
+        unit, noise = plan.table.unit, plan.requests[0].noise
+        norm = format_exact(round_up(_norm(question), places=6))
+        factor = "2" if plan.requests[0].law.norm == "L1" else "sqrt(2)"
         return {
             "table": plan.table.name,
             "period": self.period,
@@ -163,9 +196,11 @@ class Running(Recipe):
             "horizon": question.horizon,
             "by": f" for every combination of {', '.join(self.by)}" if self.by else "",
             "most": "1 record, itself" if unit.column is None else f"at most {unit.max_records} records",
-            "norm": format_exact(round_up(_norm(question), places=6)),
+            "measured": self.part(f"measured_{noise}", norm=norm),
+            "spread": self.part(f"spread_{noise}"),
+            "chosen": f" {self._tell_choice(plan, first='The')}." if self.noise == "auto" else "",
             "late": self.part(self.late),
-            "exchanged": self.part("exchanged") if unit.neighbours == "replace" else "",
+            "exchanged": self.part("exchanged", factor=factor) if unit.neighbours == "replace" else "",
         }
 
     def _released(self) -> list[str]:
@@ -201,8 +236,25 @@ def _place(column: Column, through: str | int | None) -> int:
 
 
 def _norm(question: RunningSums) -> float:
-    """Return the norm of the weights of one arrival."""
+    """Return the L2 norm of the weights of one arrival."""
     return math.sqrt(sum(each * each for each in question.weights)) / SERIES_GRID
+
+
+def _last_total(request: Request) -> float:
+    """Return the standard deviation of the last total of the horizon, in records.
+
+    The totals of independent counts are their sums, those of the square root its rows once more.
+    """
+    question = request.counted
+    assert isinstance(question, RunningSums)
+    factor = math.sqrt(question.horizon) if request.law.norm == "L1" else _norm(question)
+    return request.standard_deviation / SERIES_GRID * factor
+
+
+def _tell_error(request: Request, *, what: str) -> dict[str, str]:
+    """Return the 95 % error of the last total of the horizon, and what it is measured by."""
+    measured = write_part("running", "counts" if request.law.norm == "L1" else "sums")
+    return {what: measured, "error": f"{NORMAL_95 * _last_total(request):.4g}"}
 
 
 def _worst_total(question: RunningSums, deviation: float) -> float:
@@ -212,11 +264,12 @@ def _worst_total(question: RunningSums, deviation: float) -> float:
     return float(estimate_sums(empty, weights, deviation, answer=np.ones(question.horizon)).deviations[-1])
 
 
-def _tabulate(name: str, found: Estimate, cells: int) -> dict[str, pa.Array]:
+def _tabulate(
+    name: str, values: NDArray[np.float64], half: NDArray[np.float64], cells: int
+) -> dict[str, pa.Array]:
     """Return one released number with its interval. Counts are not below zero; a change may be."""
     least = -np.inf if name == "change" else 0.0
-    half = NORMAL_95 * np.repeat(found.deviations, cells)
-    values = found.values.reshape(-1)
+    half, values = np.repeat(half, cells), values.reshape(-1)
     low, high = (np.maximum(each, least) for each in (values - half, values + half))
     return {
         name: to_arrow(np.rint(np.maximum(values, least)).astype(np.int64)),

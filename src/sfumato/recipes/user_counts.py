@@ -77,6 +77,7 @@ class UserCounts(CountOptions):
     """
 
     kind: ClassVar[str] = "user-counts"
+    own_bound: ClassVar[str] = "max_cells"
 
     max_cells: int | None = None
     noise: Noise = "auto"

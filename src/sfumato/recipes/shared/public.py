@@ -68,7 +68,7 @@ def parse_public(value: object, *, where: str, holds: str = "values") -> str | d
     if value is None or (isinstance(value, str) and value):
         return value
     if isinstance(value, Mapping) and {"file", "sha256", holds} <= set(value):
-        more = ("identifiers",) if holds == "values" else ()
+        more = {"values": ("identifiers",), "places": ("names", "labels")}.get(holds, ())
         refuse_unknown_keys(value, ("file", "sha256", holds, *more), where=where)
         return dict(value)
     raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")

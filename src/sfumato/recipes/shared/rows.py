@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.core.dates import read_day
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_whole
@@ -55,7 +57,8 @@ class RowOptions(Recipe):
             self._keep(rows=parse_whole(self.rows, name=f"{self.kind}: rows", low=0))
         if self.types is not None:
             if not isinstance(self.types, Mapping) or not all(
-                kind in [*_TYPES] for kind in self.types.values()
+                str(kind).partition(" ")[0] in _TYPES and _read_ends(kind).size
+                for kind in self.types.values()
             ):
                 raise RecipeError(
                     f"{self.kind}: types must name columns with {', '.join(_TYPES)}, such as "
@@ -80,10 +83,16 @@ class RowOptions(Recipe):
             return self
         return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
 
-    def with_types(self, *described: tuple[Table, Sequence[str]], taken: Sequence[str] = ()) -> Self:
+    def with_types(
+        self,
+        *described: tuple[Table, Sequence[str]],
+        taken: Sequence[str] = (),
+        dated: Mapping[str, str] | None = None,
+    ) -> Self:
         """Return the recipe with the types of columns of the `described` tables in place.
 
-        What is given is checked. `taken` are names of further released columns, which no date can have.
+        What is given is checked. `taken` are names of further released columns, which no date can have;
+        `dated` are columns that are dates, each with its type.
         """
         found: dict[str, tuple[str, ...]] = {}
         usual: dict[str, str] = {}
@@ -95,17 +104,22 @@ class RowOptions(Recipe):
                     domain = table.column(name).domain
                     if not isinstance(domain, Values) or not domain.booleans:
                         continue
+                elif name in columns and name not in (dated or {}):
+                    column = table.column(name)
+                    if column.calendar != "day" or (column.extras and not column.nullable):
+                        continue
                 elif name.casefold() in {each.casefold() for each in ("epsilon", *taken)}:
                     continue
-                usual[name] = kind
+                usual[name] = (dated or {}).get(name, kind)
         if self.types is None:
             return replace(self, types=usual)
         for name, kind in self.types.items():
-            if kind not in found.get(name, ()):
+            if kind.partition(" ")[0] not in found.get(name, ()):
                 raise RecipeError(
                     f"{self.kind}: types: {name!r} cannot be released as {kind}: {_TYPES[kind]}"
                 )
-        made = [name for name, kind in self.types.items() if kind != "boolean"]
+        drawn = {name for _, names in described for name in names}
+        made = [name for name in self.types if name not in drawn]
         # Of two tables, both may have a key of one name.
         self.refuse_clash([*{"epsilon", *taken}, *made])
         return self
@@ -130,8 +144,8 @@ def model_domain(table: Table, columns: Sequence[str]) -> Domain:
 def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return what columns of synthetic rows may be released as, beside labels and numbers; the finest first.
 
-    A column of true and false may be boolean. A stored column whose year and month are among `columns` may be
-    released too, as a date, or as a timestamp if its hour is there.
+    A column of true and false may be boolean, one of days, weeks or months a date. A stored column whose year
+    and month are among `columns` may be released too, as a date, or as a timestamp if its hour is there.
     """
     found: dict[str, tuple[str, ...]] = {}
     for name in columns:
@@ -139,6 +153,8 @@ def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...
         listed = column.domain.values if isinstance(column.domain, Values) else ("",)
         if {*listed} <= {"false", "true"} and (column.nullable or not column.extras):
             found[name] = ("boolean",)
+        elif column.calendar is not None:
+            found[name] = ("date",)
     names = {name.casefold() for name in released_names(table, tuple(columns))}
     for stored, parts in _find_parts(table, columns).items():
         if {"year", "month"} <= set(parts) and stored.casefold() not in names:
@@ -214,11 +230,17 @@ def build_rows(
     settle_numbers(table, columns, codes, numbers, draw_numbers, seed=seed)
     released: dict[str, pa.Array] = {}
     possible = find_types(table, columns)
-    kinds = {name: kind for name, kind in (types or {}).items() if kind in possible.get(name, ())}
+    kinds = {
+        name: kind for name, kind in (types or {}).items() if kind.partition(" ")[0] in possible.get(name, ())
+    }
     for name in columns:
         column = table.column(name)
         if kinds.get(name) == "boolean":
             released[name] = _hide_missing(column, codes[name], None, boolean=True)
+            continue
+        if name in kinds:
+            chances = draw_places(codes[name].size, seed=seed, turn=_DATES + turns[name])
+            released[name] = _draw_days(column, codes[name], chances, _read_ends(kinds[name]))
             continue
         if name in numbers or column.nullable:
             released[name] = _hide_missing(column, codes[name], numbers.get(name))
@@ -230,6 +252,28 @@ def build_rows(
             chances = draw_places(len(codes[parts["year"]]), seed=seed, turn=_DATES + turns[parts["year"]])
             released[stored] = _draw_dates(table, parts, codes, chances, kind=kinds[stored])
     return pa.table(released)
+
+
+def _read_ends(kind: str) -> NDArray[np.int64]:
+    """The first day and the last of a type such as "date 2024-01-01 2025-12-31", counted from 1970."""
+    ends = [read_day(each) for each in str(kind).split()[1:]] or [date.min, date.max]
+    if len(ends) != 2 or None in ends:
+        return np.empty(0, np.int64)
+    return np.array(ends, "datetime64[D]").astype(np.int64)
+
+
+def _draw_days(
+    column: Column, codes: NDArray[np.int64], places: NDArray[np.float64], ends: NDArray[np.int64]
+) -> pa.Array:
+    """Days in the weeks or months that `codes` stand for, none beyond the `ends`; NULL for other codes."""
+    assert column.domain is not None
+    grain, step = ("M", 1) if column.calendar == "month" else ("D", 7 if column.calendar == "week" else 1)
+    begin = np.array(column.domain.labels, f"datetime64[{grain}]")
+    first, end = (each.astype("datetime64[D]").astype(np.int64) for each in (begin, begin + step))
+    first, end = np.maximum(first, ends[0]), np.minimum(end, ends[1] + 1)
+    known = np.minimum(codes, begin.size - 1)
+    days = first[known] + np.floor(places * (end - first)[known]).astype(np.int64)
+    return hide_values(to_arrow(days.astype(np.int32)).view(pa.date32()), codes >= begin.size)
 
 
 def _draw_dates(
@@ -291,9 +335,12 @@ def describe_bins(
         if ruled
         else ""
     )
-    made = [name for name, kind in (types or {}).items() if kind != "boolean"]
+    made = [name for name, kind in (types or {}).items() if kind != "boolean" and name not in columns]
     if made:
         told += f"Dates are drawn with equal chance within what other columns say ({', '.join(made)}). "
+    dated = [name for name in columns if table.column(name).calendar and name in (types or {})]
+    if dated:
+        told += f"Dates are days within the periods that were counted ({', '.join(dated)}). "
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
         return told.rstrip()
@@ -398,6 +445,7 @@ def _replace_known(
 
 _TYPES = {
     "boolean": "it must be one of the columns, with values true and false, and nullable if it can be missing",
-    "date": "its year and its month, as `period`, must be among the columns, under other names than its own",
+    "date": "it must be a column with a range of dates, or one whose year and month, as `period`, are among "
+    "the columns, under other names than its own",
     "timestamp": "its year, month and hour must be among the columns, each a `period` under another name",
 }

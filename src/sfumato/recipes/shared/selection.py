@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_whole
 from sfumato.core.facts.column import NULL
-from sfumato.core.facts.domain import Bins
+from sfumato.core.facts.domain import Bins, Calendar, Values, list_dates
 from sfumato.core.questions.choices import Candidate, Choice, Chosen
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
 from sfumato.core.questions.question import Queries
@@ -251,14 +252,19 @@ class Selection(RowOptions):
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
-        table = describe_grids(table, self.bins, kind=self.kind)
+        bins = self._find_bins(table)
+        dates = {name: table.columns[name].dates for name in bins or () if name in table.columns}
+        table = describe_grids(table, bins, kind=self.kind)
         columns = self._find_columns(table)
-        if not set(self.bins or ()) <= set(columns):
+        if not set(bins or ()) <= set(columns):
             raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
         _refuse_names(self.kind, columns)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
-        recipe = self.with_public(table, columns).with_types((table, columns))
+        dated = {name: "date {} {}".format(*ends) for name, ends in dates.items() if ends is not None}
+        recipe = (
+            replace(self, bins=bins).with_public(table, columns).with_types((table, columns), dated=dated)
+        )
         if isinstance(self.guide, str):
             recipe = replace(recipe, guide=read_guide(self.guide, table, columns))
         if recipe.guide is not None:
@@ -351,6 +357,19 @@ class Selection(RowOptions):
             return codes if compression is None else compression.expand(codes, seed=seed)
 
         return draw_obeying(table, columns, draw, rows=rows, seed=self.seed)
+
+    def _find_bins(self, table: Table) -> Mapping[str, int] | None:
+        """Return the most bins of every column without a domain that takes part: as stated, or as usual."""
+        stored = {name for each in table.columns.values() if each.domain is not None for name in each.stored}
+        usual = {
+            name: _USUAL_BINS
+            for name, column in table.columns.items()
+            if column.domain is None
+            and (column.bounds is not None or column.dates is not None)
+            and name != table.unit.period
+            and (name in self.columns if self.columns is not None else column.stored[0] not in stored)
+        }
+        return {**usual, **(self.bins or {})} or None
 
     def _find_columns(self, table: Table) -> Columns:
         """Return the columns of the rows: those that are listed, or all that have a domain."""
@@ -586,12 +605,15 @@ def _weigh_trust(
 
 
 # Columns with bounds and without a domain are counted over a public grid between their bounds, fine at both
-# scales: steps of equal width, and steps that grow with the distance from zero, or from the nearer end. Once
-# its noisy counts are there, neighbouring cells are joined to bins of about equal counts, and marginals are
-# measured over these. So bins are noisy quantiles, and cost nothing beyond the measurement of a column.
+# scales: steps of equal width, and steps that grow with the distance from zero, or from the nearer end. Those
+# with a range of dates are counted over its days, weeks or months. Once its noisy counts are there,
+# neighbouring cells are joined to bins of about equal counts, and marginals are measured over these. So bins
+# are noisy quantiles, and cost nothing beyond the measurement of a column.
 
 _CELLS = 128  # of equal width, and as many that grow
 _REACH = 2.0**14  # the widest growing cell beside the narrowest
+_USUAL_BINS = 16
+_MOST_PERIODS = 400  # of a range of dates: the days of a year, the weeks of seven, or else its months
 _MOST_BINS = 100  # each needs a count that stands out of its noise
 
 
@@ -600,7 +622,7 @@ def parse_bins(value: object, *, kind: str) -> dict[str, int] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
-        raise RecipeError(f"{kind}: bins must name columns with bounds, such as {{income = 16}}")
+        raise RecipeError(f"{kind}: bins must name columns with bounds or dates, such as {{income = 16}}")
     return {
         str(name): parse_whole(count, name=f"{kind}: bins of {name}", low=2, high=_MOST_BINS)
         for name, count in value.items()
@@ -608,15 +630,28 @@ def parse_bins(value: object, *, kind: str) -> dict[str, int] | None:
 
 
 def describe_grids(table: Table, bins: Mapping[str, int] | None, *, kind: str) -> Table:
-    """Return the table whose columns in `bins` have the public grid between their bounds for a domain."""
+    """Return the table whose columns in `bins` have the public grid between their bounds for a domain.
+
+    That of a range of dates are its days, weeks or months, the finest of which there are not too many.
+    """
     if not bins:
         return table
     columns = dict(table.columns)
     for name in bins:
         column = table.columns[name] if name in table.columns else table.column(name)
+        if column.calendar is not None:
+            continue
+        if column.dates is not None:
+            # A date beyond the range counts in the other columns, and is no date in the rows.
+            calendar, domain = _fit_calendar(*column.dates)
+            columns[name] = replace(
+                column, domain=domain, calendar=calendar, dates=None, outside="other", missing_label=NULL
+            )
+            continue
         if column.bounds is None:
             raise RecipeError(
-                f"{kind}: bins: column {name!r} needs bounds = [low, high] in the project file, and no domain"
+                f"{kind}: bins: column {name!r} needs bounds = [low, high] or a range of dates in the "
+                "project file, and no domain"
             )
         grid = Bins(fine_edges(*column.bounds))
         # In a plan that reads back from its record the grid is there already.
@@ -625,6 +660,13 @@ def describe_grids(table: Table, bins: Mapping[str, int] | None, *, kind: str) -
         # A missing value is one of its own, because a record without it counts in other columns.
         columns[name] = replace(column, domain=grid, outside="clamp", nullable=True, missing_label=NULL)
     return replace(table, columns=columns)
+
+
+def _fit_calendar(first: date, last: date) -> tuple[Calendar, Values]:
+    """Return the finest calendar of which a range of dates has few enough periods, and these."""
+    days = (last - first).days
+    calendar: Calendar = "day" if days < _MOST_PERIODS else "week" if days < 7 * _MOST_PERIODS else "month"
+    return calendar, list_dates(calendar, first, last)
 
 
 def fine_edges(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
