@@ -54,35 +54,13 @@ def test_the_step_is_one_over_a_whole_number_and_by_default_about_one_over_the_r
     assert Leaderboard([1]).step == 1
 
 
-def test_without_a_step_one_standard_error_of_the_difference_must_be_beaten():
-    board = Leaderboard(LABELS, method="parameter-free")
-    assert board.step is None
-    assert board.submit(right(600)) == 0.6
-    assert board.submit(right(601)) == 0.6  # sum of differences 1, of their squares 1
-    assert board.submit(right(602)) == 0.602  # 2 * 2 > 2
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_the_comparison_in_whole_numbers_is_that_of_the_standard_error(seed):
-    generator = np.random.default_rng(seed)
-    first, second = (generator.random(40) < generator.random() for _ in range(2))
-    board = Leaderboard(np.ones(40), method="parameter-free")
-    board.submit(first)
-    board.submit(second)
-    difference = second.astype(float) - first
-    if abs(difference.sum() ** 2 - (difference**2).sum()) > 1e-9:
-        expected = difference.mean() > difference.std(ddof=1) / math.sqrt(40)
-        assert board.log[1].improved == expected
-
-
 def test_fractional_scores():
     def closeness(labels, guesses):
         return 1 - np.abs(labels - guesses)
 
-    for method in ("ladder", "parameter-free"):
-        board = Leaderboard(np.linspace(0, 1, 400), method=method, score=closeness)
-        assert board.submit(np.full(400, 0.5)) == pytest.approx(0.75, abs=0.03)
-        assert board.submit(np.linspace(0, 1, 400)) == 1
+    board = Leaderboard(np.linspace(0, 1, 400), score=closeness)
+    assert board.submit(np.full(400, 0.5)) == pytest.approx(0.75, abs=0.03)
+    assert board.submit(np.linspace(0, 1, 400)) == 1
 
 
 def test_guessing_does_not_climb():
@@ -100,11 +78,10 @@ def test_guessing_does_not_climb():
 
     plain = climb(lambda guess: np.mean(guess == labels) > 0.5)
     assert np.mean(plain == labels) > 0.7
-    for method in ("ladder", "parameter-free"):
-        board = Leaderboard(labels, method=method)
-        final = climb(lambda guess, board=board: board.submit(guess) > 0.5 and board.log[-1].improved)
-        assert np.mean(final == labels) < 0.62
-        assert board.submit(final) < 0.62
+    board = Leaderboard(labels)
+    final = climb(lambda guess: board.submit(guess) > 0.5 and board.log[-1].improved)
+    assert np.mean(final == labels) < 0.62
+    assert board.submit(final) < 0.62
 
 
 def test_the_bound_of_the_ladder():
@@ -146,4 +123,4 @@ def test_a_leaderboard_closes():
     with pytest.raises(HoldoutSpent, match="closed: all 2 submissions"):
         board.submit(right(1000))
     assert [standing.name for standing in board.log] == ["a", "b"]
-    assert repr(board).startswith("Leaderboard(1000 labels withheld, method='ladder', 2 submissions")
+    assert repr(board).startswith("Leaderboard(1000 labels withheld, 2 submissions")

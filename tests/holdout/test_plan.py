@@ -1,7 +1,6 @@
 """Plans: the named constants, what they promise, and what is refused."""
 
 import math
-from fractions import Fraction
 
 import pytest
 
@@ -23,36 +22,6 @@ def test_practical_constants(rows):
     assert float(plan.sigma) == pytest.approx(1 / math.sqrt(rows), rel=1e-6)
     assert plan.sigma**2 * rows >= 1  # rounded towards more noise
     assert (plan.noise, plan.constants) == ("gaussian", "practical")
-
-
-def test_the_constants_of_the_theorem():
-    plan = plan_holdout(
-        10**9, questions=1000, budget=10, constants="theorem", tolerance="0.1", failure="0.01"
-    )
-    assert plan.threshold == pytest.approx(Fraction(3, 40))
-    assert float(plan.sigma) == pytest.approx(0.1 / (96 * math.log(4 * 1000 / 0.01)))
-    assert plan.noise == "laplace"
-    assert plan.accuracy(failure="0.01").error <= 0.1
-
-
-def test_the_least_tolerance_is_found_and_one_below_it_is_refused():
-    plan = plan_holdout(10**7, questions=100, budget=5, constants="theorem")
-    least = plan.threshold / Fraction(3, 4)
-    assert plan.accuracy().error <= least < 1
-    with pytest.raises(sf.RecipeError, match="the theorem does not reach a tolerance"):
-        plan_holdout(10**7, questions=100, budget=5, constants="theorem", tolerance=least * Fraction(9, 10))
-
-
-def test_too_few_rows_for_the_theorem_are_refused_with_a_number_that_suffices():
-    with pytest.raises(sf.RecipeError, match=r"takes up to (\d+) rows") as caught:
-        plan_holdout(5000, questions=1000, budget=10, constants="theorem", tolerance="0.1")
-    needed = int(str(caught.value).split("takes up to ")[1].split()[0])
-    plan_holdout(needed, questions=1000, budget=10, constants="theorem", tolerance="0.1")
-
-
-def test_a_theorem_out_of_reach_is_refused_too():
-    with pytest.raises(sf.RecipeError, match=r"takes more than 10\^9 rows"):
-        plan_holdout(5000, questions=10**6, budget=10**6, constants="theorem", tolerance="0.001")
 
 
 def test_the_privacy_of_laplace_noise_is_two_budgets_over_sigma_rows():

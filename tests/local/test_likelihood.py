@@ -2,22 +2,24 @@
 
 from decimal import Context, Decimal
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
+from math import comb
 
 import numpy as np
 import pytest
 
+import sfumato.local.categories as categories_module
 from sfumato.core.errors import RecipeError
 from sfumato.local import (
     CoinResponse,
     DuchiMean,
     HadamardResponse,
-    HybridMean,
     LaplaceMean,
     LocalHashing,
     PiecewiseMean,
     RandomizedResponse,
     Rappor,
+    SubsetSelection,
     UnaryEncoding,
     means,
 )
@@ -101,6 +103,13 @@ def hadamard_laws(mechanism):
     return laws
 
 
+def subset_laws(mechanism):
+    inside, k, size = Fraction(mechanism.inside, WORDS), mechanism.categories, mechanism.subset_size
+    sets = [frozenset(each) for each in combinations(range(k), size)]
+    own, other = inside / comb(k - 1, size - 1), (1 - inside) / comb(k - 1, size)
+    return [{each: own if v in each else other for each in sets} for v in range(k)]
+
+
 def coin_laws(mechanism):
     yes, no = mechanism.false_yes, mechanism.false_no
     return [{1: yes, 0: 1 - yes}, {1: 1 - no, 0: no}]
@@ -140,6 +149,8 @@ CASES = [
     (unary_laws, lambda e: UnaryEncoding(epsilon=e, categories=4, flips="symmetric")),
     (olh_laws, lambda e: LocalHashing(epsilon=e, categories=6, hash_size=3)),
     (hadamard_laws, lambda e: HadamardResponse(epsilon=e, categories=5)),
+    (subset_laws, lambda e: SubsetSelection(epsilon=e, categories=7)),
+    (subset_laws, lambda e: SubsetSelection(epsilon=e, categories=7, subset_size=3)),
     (duchi_laws, lambda e: DuchiMean(epsilon=e, low=0, high=1)),
     (permanent_laws, lambda e: Rappor(epsilon=e, categories=3)),
 ]
@@ -173,10 +184,9 @@ def test_beyond_what_words_can_tell_less_is_delivered_and_said():
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("hashes", [1, 2])
-def test_both_levels_of_rappor(epsilon, hashes):
+def test_both_levels_of_rappor(epsilon):
     whole, single = Fraction(epsilon), Fraction(epsilon) / 4
-    made = Rappor(epsilon=whole, report_epsilon=single, categories=3, bloom=8, hashes=hashes, cohorts=2)
+    made = Rappor(epsilon=whole, report_epsilon=single, categories=3)
     assert made.likelihood_ratio <= e_to(whole)
     assert made.report_likelihood_ratio <= e_to(single)
     assert made.exact_report_epsilon <= single
@@ -227,8 +237,6 @@ def test_the_window_of_the_piecewise_law(epsilon):
     outside = (1 - Fraction(mechanism.inside, WORDS)) / STEPS
     assert inside / outside == mechanism.likelihood_ratio <= e_to(epsilon)
     assert mechanism.exact_epsilon > Fraction(epsilon) * (1 - Fraction(1, 10**6))
-    hybrid = HybridMean(epsilon=epsilon, low=0, high=1)
-    assert hybrid.likelihood_ratio <= e_to(epsilon)
 
 
 def test_the_coin_is_ln_3_exactly():
@@ -346,3 +354,32 @@ def scripted_draws(monkeypatch):
         return mechanism._draw(np.full(len(far), place, np.int64), None).tolist()
 
     return draw
+
+
+@pytest.mark.parametrize(("categories", "size"), [(5, 1), (5, 2), (6, 3), (5, 4)])
+@pytest.mark.parametrize("value", [0, 2, 4])
+def test_every_set_of_the_others_is_drawn_equally_often(monkeypatch, categories, size, value):
+    """Each sequence of uniform draws once, on either side of the threshold: the sets have the stated law."""
+    mechanism = SubsetSelection(epsilon=1, categories=categories, subset_size=size)
+    inside = Fraction(mechanism.inside, WORDS)
+    law = {}
+    for truly, weight in ((True, inside), (False, 1 - inside)):
+        bounds = range(categories - 1 - size + truly + 1, categories)
+        sequences = np.array(list(product(*(range(bound) for bound in bounds))), np.uint64)
+        turns = iter(bounds)
+
+        def draw(bound, count, source, *, each=sequences, left=turns, all_bounds=bounds):
+            if count == 0:
+                return np.empty(0, np.uint64)
+            assert bound == next(left)
+            return each[:, bound - all_bounds[0]].copy()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(categories_module, "draw_uniform", draw)
+            patch.setattr(categories_module, "draw_events", lambda t, n, source, side=truly: np.full(n, side))
+            rows = mechanism._draw(np.full(len(sequences), value), None)
+        assert (rows.sum(axis=1) == size).all()
+        for row in rows:
+            answer = frozenset(np.flatnonzero(row).tolist())
+            law[answer] = law.get(answer, Fraction(0)) + weight / len(sequences)
+    assert law == subset_laws(mechanism)[value]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sfumato.core.errors import RecipeError, SchemaError
-from sfumato.local import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean, make_mechanism, read_mechanism
+from sfumato.local import DuchiMean, LaplaceMean, PiecewiseMean, make_mechanism, read_mechanism
 from sfumato.local.draws import WORDS
 from sfumato.local.means import STEPS, check_numbers
 
-KINDS = [LaplaceMean, DuchiMean, PiecewiseMean, HybridMean]
+KINDS = [LaplaceMean, DuchiMean, PiecewiseMean]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,13 +79,6 @@ def test_bits_that_no_truth_explains_are_refused():
         DuchiMean(epsilon=1, low=0, high=1).estimate(np.ones(10_000, np.uint8))
 
 
-def test_below_its_switch_the_hybrid_has_no_cells():
-    mechanism = HybridMean(epsilon="0.6", low=0, high=1)
-    assert set(mechanism.respond([0.3] * 200).tolist()) == {-1, -2}
-    with pytest.raises(SchemaError):
-        mechanism.estimate([0])
-
-
 def test_laplace_noise_needs_some_epsilon():
     with pytest.raises(RecipeError, match="too small"):
         LaplaceMean(epsilon="1e-9", low=0, high=1)
@@ -110,12 +103,10 @@ def test_variances_are_those_of_the_literature(epsilon, place):
     t, half, e = 2 * place - 1, np.exp(epsilon / 2), np.exp(epsilon)
     piecewise = t * t / (half - 1) + (half + 3) / (3 * (half - 1) ** 2)
     duchi = ((e + 1) / (e - 1)) ** 2 - t * t
-    share = 1 - np.exp(-epsilon / 2) if epsilon > 0.61 else 0.0
     for name, expected in (
         ("piecewise", piecewise),
         ("duchi", duchi),
         ("laplace", 8 / epsilon**2),
-        ("hybrid", share * piecewise + (1 - share) * duchi),
     ):
         made = make_mechanism(name, epsilon=epsilon, low=0, high=1)
         assert made.variance(place) == pytest.approx(expected / 4, rel=1e-5)

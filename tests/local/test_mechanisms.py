@@ -19,9 +19,10 @@ from sfumato.local import (
     read_mechanism,
 )
 from sfumato.local.categories import _count_supports, transform_walsh
+from sfumato.local.mechanism import update_shares
 
-NAMES = ["krr", "oue", "sue", "olh", "hadamard", "rappor"]
-MEANS = ["laplace", "duchi", "piecewise", "hybrid"]
+NAMES = ["krr", "oue", "sue", "subset", "olh", "hadamard", "rappor"]
+MEANS = ["laplace", "duchi", "piecewise"]
 SECRET = 987654321
 
 
@@ -154,12 +155,9 @@ def test_foreign_bits_are_refused(name, responses):
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_that_no_truth_explains_are_refused(name):
     made = make(name, categories=8)
-    if name in ("oue", "sue"):
-        forged = np.zeros((10_000, 8), bool)
-    elif name == "rappor":
-        forged = np.zeros(10_000, made.dtype)
-    else:
-        forged = np.zeros(10_000, np.int64)
+    forged = np.zeros((10000, 8), bool) if name in ("oue", "sue", "rappor") else np.zeros(10000, np.int64)
+    if name == "subset":
+        forged = np.tile(np.arange(8) < made.subset_size, (10000, 1))
     with pytest.raises(SchemaError, match="not given by this mechanism"):
         made.estimate(forged)
 
@@ -316,3 +314,44 @@ def test_no_answer_repeats_and_none_can_be_seeded():
         code = getattr(getattr(local, name), "__init__", None)
         names = getattr(getattr(code, "__code__", None), "co_varnames", ())
         assert not any("seed" in each for each in names)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "coin"])
+def test_the_likeliest_shares_are_a_fixed_point_and_nearer(name):
+    categories = 2 if name == "coin" else 12
+    mechanism = make(name, epsilon=2, categories=categories)
+    values = np.minimum(np.random.default_rng(3).geometric(0.5, 4000) - 1, categories - 1)
+    truth = np.bincount(values, minlength=categories) / values.size
+    errors = []
+    for _ in range(12):
+        answers = mechanism.respond(values)
+        plain, likeliest = (mechanism.estimate(answers, project=each) for each in ("none", "bayes"))
+        assert likeliest.frequencies.min() >= 0
+        assert likeliest.frequencies.sum() == pytest.approx(1)
+        assert (likeliest.standard_errors == plain.standard_errors).all()
+        errors.append([float(((each.frequencies - truth) ** 2).sum()) for each in (plain, likeliest)])
+    plain, likeliest = np.mean(errors, axis=0)
+    assert likeliest < (1.0001 if name == "coin" else 0.9) * plain
+
+
+def test_the_update_is_bayes_rule():
+    support, weights = np.array([[True, False], [False, True]]), np.array([70, 30])
+    start = np.array([0.5, 0.5])
+    # The likelihood of randomised response with ratio 3 is greatest where its unbiased estimate is.
+    assert update_shares(support, weights, ratio=3.0, start=start) == pytest.approx([0.9, 0.1], abs=1e-3)
+
+
+def test_a_set_of_another_size_is_refused():
+    mechanism = make_mechanism("subset", epsilon=1, categories=9)
+    rows = mechanism.respond(np.zeros(5, int))
+    rows[0, np.flatnonzero(~rows[0])[0]] = True
+    with pytest.raises(SchemaError, match="another is among these"):
+        mechanism.estimate(rows)
+    with pytest.raises(RecipeError):
+        make_mechanism("subset", epsilon=1, categories=9, subset_size=9)
+
+
+@pytest.mark.parametrize("categories", [4, 8, 32, 100])
+def test_sets_have_the_least_variance_where_categories_are_some(categories):
+    found = {name: make(name, categories=categories).variance(1 / categories) for name in NAMES}
+    assert found["subset"] == min(found.values())

@@ -465,9 +465,8 @@ class Standing:
 class Leaderboard(Withheld):
     """A leaderboard over labels that nobody may look at (the Ladder of Blum and Hardt, 2015).
 
-    `method="ladder"` shows a new score only if it beats the one shown by more than `step`, and rounds it to
-    whole steps. A step is 1 over a whole number; by default about 1 / sqrt(rows). `method="parameter-free"`
-    shows a new score only if it beats the best submission by more than a standard error of their difference.
+    It shows a new score only if it beats the one shown by more than `step`, and rounds it to
+    whole steps. A step is 1 over a whole number; by default about 1 / sqrt(rows).
 
     `score` gets (labels, predictions) and returns one value in [0, 1] per row; by default whether they
     are equal. `submissions` is the most that are scored.
@@ -483,31 +482,24 @@ class Leaderboard(Withheld):
     1.0
     """
 
-    __slots__ = ("_best", "_labels", "_lock", "_log", "_score", "_shown", "method", "step", "submissions")
+    __slots__ = ("_labels", "_lock", "_log", "_score", "_shown", "step", "submissions")
 
     def __init__(
         self,
         holdout_labels: object,
         *,
         step: ExactLike | None = None,
-        method: Literal["ladder", "parameter-free"] = "ladder",
         score: Callable[..., object] | None = None,
         submissions: int = 10**6,
     ) -> None:
-        if method not in ("ladder", "parameter-free"):
-            raise RecipeError(f"method must be 'ladder' or 'parameter-free', got {str(method)[:40]!r}")
-        if method == "parameter-free" and step is not None:
-            raise RecipeError("the parameter-free ladder has no step")
         self._labels = RowSet(holdout_labels, name="the labels", own=True)
         if self._labels.parts != 1:
             raise RecipeError("a leaderboard has one set of labels")
         rows = len(self._labels)
-        self.method = method
-        self.step = None if method != "ladder" else _choose_step(step, rows)
+        self.step = _choose_step(step, rows)
         self.submissions = parse_whole(submissions, name="submissions", high=MOST)
         self._score = match_labels if score is None else score
         self._shown: Fraction | None = None
-        self._best: Sealed[NDArray[np.int64]] | None = None
         self._lock = threading.Lock()
         self._log: list[Standing] = []
 
@@ -543,7 +535,7 @@ class Leaderboard(Withheld):
 
     def __repr__(self) -> str:
         return (
-            f"Leaderboard({len(self._labels)} labels withheld, method={self.method!r}, "
+            f"Leaderboard({len(self._labels)} labels withheld, "
             f"{len(self._log)} submissions, score={self.score})"
         )
 
@@ -554,14 +546,10 @@ class Leaderboard(Withheld):
         return measure_sealed(question, self._labels, single=False, timeout=None)
 
     def _improve(self, values: Sealed[NDArray[np.int64]]) -> bool:
-        rows = len(self._labels)
-        if self.step is not None:
-            new = _climb(values, self._shown, self.step, rows)
-        else:
-            new = _climb_freely(values, self._best, rows)
-        if new is None:
+        exact = Fraction(int(values.open().sum()), len(self._labels) * GRID)
+        if self._shown is not None and exact <= self._shown + self.step:
             return False
-        self._shown, self._best = new, values
+        self._shown = self.step * math.floor(exact / self.step + Fraction(1, 2))
         return True
 
 
@@ -582,34 +570,6 @@ def ladder_error(*, rows: int, step: ExactLike, submissions: int, failure: Exact
     paths = math.lgamma(submissions + shown + 1) - math.lgamma(submissions + 1) - math.lgamma(shown + 1)
     logarithm = math.log(2 * submissions / chance) + paths
     return float(size) + math.sqrt(max(0.0, logarithm) / (2 * rows))
-
-
-def _climb(
-    values: Sealed[NDArray[np.int64]], shown: Fraction | None, step: Fraction, rows: int
-) -> Fraction | None:
-    exact = Fraction(int(values.open().sum()), rows * GRID)
-    if shown is not None and exact <= shown + step:
-        return None
-    return step * math.floor(exact / step + Fraction(1, 2))
-
-
-def _climb_freely(
-    values: Sealed[NDArray[np.int64]], best: Sealed[NDArray[np.int64]] | None, rows: int
-) -> Fraction | None:
-    """Returns the new score if sum(d) > 0 and sum(d)^2 > sum(d^2) for the differences d of all rows.
-
-    That is mean(d) > s / sqrt(rows) with the sample's standard deviation s, without a root.
-    """
-    count = Fraction(int(values.open().sum()), rows * GRID)
-    shown = Fraction(round(count * rows), rows)
-    if best is None:
-        return shown
-    apart = values.open() - best.open()
-    total = int(apart.sum())
-    # Halves of 48-bit squares are added apart, so that no sum leaves the 64-bit integers.
-    squares = apart * apart
-    spread = (int((squares >> 24).sum()) << 24) + int((squares & (GRID - 1)).sum())
-    return shown if total > 0 and total * total > spread else None
 
 
 def _choose_step(step: ExactLike | None, rows: int) -> Fraction:

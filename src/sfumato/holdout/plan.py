@@ -16,7 +16,7 @@ from sfumato.core.exact import ExactLike, parse_exact, parse_positive, parse_who
 from sfumato.core.law import Kind, make_law
 from sfumato.holdout.questions import GRID
 
-Constants = Literal["practical", "theorem", "own"]
+Constants = Literal["practical", "own"]
 
 MOST = 10**9
 """The most rows, questions, answers or submissions that a guard or a leaderboard is made for."""
@@ -213,44 +213,20 @@ def plan_holdout(
     *,
     questions: int,
     budget: int,
-    constants: Constants = "practical",
-    tolerance: ExactLike | None = None,
-    failure: ExactLike = Fraction(1, 20),
 ) -> HoldoutPlan:
     """Returns the plan for a holdout of so many `rows` and so many adaptive `questions`.
 
-    At most `budget` questions are answered from the holdout. `constants` are one of two kinds:
-
-    "practical": threshold 4 / sqrt(rows) and Gaussian noise of sigma 1 / sqrt(rows), as in the published
-    experiment. It works from a few hundred rows on, and little is proved about it.
-
-    "theorem": threshold 3/4 tolerance and Laplace noise of sigma tolerance / (96 ln(4 questions / failure)),
-    as in the theorem of Dwork and others (2015). With probability 1 - `failure` all answers about means are
-    within the `tolerance`; the least one that can be proved for so many rows is taken if none is given. Too
-    few rows are refused.
+    At most `budget` questions are answered from the holdout. The threshold is 4 / sqrt(rows) and the Gaussian
+    noise has sigma 1 / sqrt(rows), as in the published experiment. It works from a few hundred rows on, and
+    little is proved about it.
 
     >>> plan = plan_holdout(10_000, questions=500, budget=50)
     >>> float(plan.threshold), float(plan.sigma), plan.noise
     (0.04, 0.01, 'gaussian')
-    >>> plan = plan_holdout(10**8, questions=500, budget=5, constants="theorem")
-    >>> plan.noise, round(float(plan.threshold / Fraction(3, 4)), 2)
-    ('laplace', 0.03)
     """
     rows, questions = (
         parse_whole(given, name=name, high=MOST) for given, name in ((rows, "rows"), (questions, "questions"))
     )
-    if constants == "practical":
-        if tolerance is not None:
-            raise RecipeError("a tolerance is promised by constants='theorem' only")
-        return _plan_practical(rows, questions, budget)
-    if constants != "theorem":
-        raise RecipeError(f"constants must be 'practical' or 'theorem', got {str(constants)[:40]!r}")
-    chance = _parse_chance(failure, name="failure")
-    goal = None if tolerance is None else parse_positive(tolerance, name="tolerance")
-    return _plan_theorem(rows, questions, budget, goal, chance)
-
-
-def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:
     if rows <= 16:
         raise RecipeError(
             f"a holdout of {rows} rows is too small: the threshold 4 / sqrt(rows) is 1 or more, so that no "
@@ -264,46 +240,6 @@ def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:
         threshold=Fraction(_root_up(16 * rows * GRID**2), unit),
         sigma=Fraction(_root_up(rows * GRID**2), unit),
         constants="practical",
-    )
-
-
-def _plan_theorem(
-    rows: int, questions: int, budget: int, tolerance: Fraction | None, failure: Fraction
-) -> HoldoutPlan:
-    logarithm = Fraction(math.log(4 * questions / float(failure)))
-
-    def make(size: int, reached: Fraction) -> HoldoutPlan | None:
-        """Returns the plan of the theorem for so many rows, None if its tolerance is not proved."""
-        plan = HoldoutPlan(
-            rows=size,
-            questions=questions,
-            budget=budget,
-            threshold=reached * 3 / 4,
-            sigma=reached / (96 * logarithm),
-            noise="laplace",
-            constants="theorem",
-        )
-        error = plan.accuracy(failure=failure).error
-        return plan if error is not None and error <= reached else None
-
-    found = make(rows, Fraction(1) if tolerance is None else tolerance)
-    if found is not None and tolerance is None:
-        low, high = 0, 4096
-        while high - low > 1:
-            middle = (low + high) // 2
-            better = make(rows, Fraction(middle, 4096))
-            low, high, found = (middle, high, found) if better is None else (low, middle, better)
-    if found is not None:
-        return found
-    goal = Fraction(1, 10) if tolerance is None else tolerance
-    needed = rows
-    while needed <= MOST and make(needed, goal) is None:
-        needed *= 2
-    takes = f"up to {needed}" if needed <= MOST else "more than 10^9"
-    raise RecipeError(
-        f"the theorem does not reach a tolerance of {float(goal):g} with {rows} rows; that takes {takes} "
-        f"rows for these questions and this budget. Ask fewer questions, or take constants='practical', "
-        f"which work with far fewer rows and promise little"
     )
 
 

@@ -10,12 +10,13 @@ from sfumato.local.categories import (
     HadamardResponse,
     LocalHashing,
     RandomizedResponse,
+    SubsetSelection,
     UnaryEncoding,
     coin_response,
     estimate_coin,
     posterior,
 )
-from sfumato.local.means import DuchiMean, HybridMean, LaplaceMean, MeanMechanism, PiecewiseMean
+from sfumato.local.means import DuchiMean, LaplaceMean, MeanMechanism, PiecewiseMean
 from sfumato.local.mechanism import Estimate, FrequencyMechanism, MeanEstimate, project_shares
 from sfumato.local.planning import (
     Choice,
@@ -39,7 +40,6 @@ __all__ = [
     "Estimate",
     "FrequencyMechanism",
     "HadamardResponse",
-    "HybridMean",
     "LaplaceMean",
     "LocalHashing",
     "MeanEstimate",
@@ -49,6 +49,7 @@ __all__ = [
     "RandomizedResponse",
     "Rappor",
     "RapporMemory",
+    "SubsetSelection",
     "UnaryEncoding",
     "choose_mechanism",
     "coin_response",

@@ -5,6 +5,7 @@ Randomised response, two coins, unary encoding, Hadamard response and local hash
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,6 +27,7 @@ from sfumato.local.draws import (
     lie_threshold,
     log_above,
     parse_epsilon,
+    weigh_threshold,
 )
 from sfumato.local.mechanism import (
     Estimate,
@@ -35,6 +37,7 @@ from sfumato.local.mechanism import (
     check_answers,
     count_answers,
     refuse_impossible,
+    refuse_large,
 )
 
 if TYPE_CHECKING:
@@ -153,6 +156,9 @@ class CoinResponse(FrequencyMechanism):
         # `hit` and `miss` are those of yes, so the share of no is what is left.
         share = float((Fraction(int(counts[1]), people) - miss) / (hit - miss))
         variance = self.variance(min(max(share, 0.0), 1.0))
+        project = (
+            "simplex" if project == "bayes" else project
+        )  # the likeliest share of two is the nearest one
         return self._estimate(np.array([1 - share, share]), np.array([variance] * 2), people, project)
 
 
@@ -211,6 +217,79 @@ class UnaryEncoding(FrequencyMechanism):
         return len(bits), count_bits(bits)
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class SubsetSelection(FrequencyMechanism):
+    """Subset selection (Wang et al. 2016; Ye and Barg 2018): an answer is a set of `subset_size` categories.
+
+    It is a row of bits, so many of them on. With chance T / 2^64, T being `inside`, the person's own category
+    is among them; the others are drawn with equal chance from all others. Without `subset_size` it is the
+    one of least variance, near k / (e^epsilon + 1).
+
+    Privacy: of the sets with a category and those without, each has the same chance; the ratio of these is
+    e^epsilon at most (docs/proofs/local.md).
+
+    >>> mechanism = SubsetSelection(epsilon=1, categories=8)
+    >>> mechanism.subset_size, mechanism.respond([0, 7]).sum(axis=1).tolist()
+    (2, [2, 2])
+    """
+
+    name: ClassVar[str] = "subset"
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon", "categories", "subset_size")
+    max_categories: ClassVar[int] = 1 << 12
+
+    subset_size: int
+    inside: int = field(repr=False)
+
+    def __init__(self, *, epsilon: ExactLike, categories: int = 2, subset_size: int | None = None) -> None:
+        claimed = parse_epsilon(epsilon)
+        count = parse_whole(categories, name="categories", low=2, high=self.max_categories)
+        if subset_size is not None:
+            sizes = [parse_whole(subset_size, name="subset_size", high=count - 1)]
+        else:
+            near = math.floor(count / (math.exp(min(float(claimed), 700)) + 1))
+            sizes = [each for each in (near, near + 1) if 1 <= each < count]
+
+        def spread(size: int) -> float:
+            self._set(subset_size=size)
+            FrequencyMechanism.__init__(self, epsilon=claimed, categories=count)
+            return self.variance(1 / count)
+
+        spread(min(sizes, key=spread))
+
+    def _state_law(self) -> None:
+        size, others = self.subset_size, self.categories - 1
+        inside = weigh_threshold(self.epsilon, size, self.categories - size)
+        hit = Fraction(inside, WORDS)
+        miss = (hit * (size - 1) + (1 - hit) * size) / others
+        ratio = hit * (self.categories - size) / ((1 - hit) * size)
+        if ratio <= 1:
+            raise RecipeError("epsilon is too small for sets of categories in 64 bits")
+        self._set(inside=inside, hit=hit, miss=miss, likelihood_ratio=ratio, bits=self.categories)
+
+    def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.bool_]:
+        chosen = draw_events(self.inside, codes.size, source)
+        bits = np.zeros((codes.size, self.categories), np.bool_)
+        for truly in (True, False):
+            rows = np.flatnonzero(chosen == truly)
+            own = codes[rows].astype(np.int64)
+            number, others = self.subset_size - truly, self.categories - 1
+            bits[rows, own] = truly
+            # Floyd's way: every set of so many others has the same chance.
+            for last in range(others - number, others):
+                drawn = draw_uniform(last + 1, rows.size, source).view(np.int64)
+                drawn += drawn >= own
+                bits[rows, np.where(bits[rows, drawn], last + (last >= own), drawn)] = True
+        return bits
+
+    def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
+        bits = check_bits(responses, self.categories)
+        if (np.count_nonzero(bits, axis=1) != self.subset_size).any():
+            raise SchemaError(
+                f"responses of this mechanism are sets of {self.subset_size}; another is among these"
+            )
+        return len(bits), count_bits(bits)
+
+
 def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
     """Returns the responses as rows of `width` bits, or an error that says what is wrong with them."""
     bits = as_array(responses, "the responses")
@@ -255,6 +334,15 @@ class HashedResponse(FrequencyMechanism):
     @abstractmethod
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the hash of each code under its member of the family."""
+
+    def _support(self, responses: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        answers = check_answers(responses, self.members * self.hash_size)
+        given, counts = np.unique(answers.astype(np.int64), return_counts=True)
+        refuse_large(given.size, self.categories)
+        members, hashes = np.divmod(given, self.hash_size)
+        codes = np.arange(self.categories)
+        rows = [self.hash(member, codes) == hashed for member, hashed in zip(members, hashes, strict=True)]
+        return np.array(rows), counts
 
     def _state_law(self) -> None:
         inner = RandomizedResponse(epsilon=self.epsilon, categories=self.hash_size)

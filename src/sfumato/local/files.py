@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sfumato.core.errors import RecipeError, SchemaError, SourceError
 from sfumato.core.exact import format_exact
 from sfumato.core.files import MOST_TEXT, read_regular
-from sfumato.local.categories import UnaryEncoding
+from sfumato.local.categories import SubsetSelection, UnaryEncoding
 from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
 from sfumato.tables.read import is_text, read_table, spell_table
@@ -138,8 +138,8 @@ def pack_responses(
     """Returns the responses as the bytes of a file, and for CSV those of the file beside it."""
     content: pa.Array
     mechanism = described.mechanism
-    if isinstance(mechanism, UnaryEncoding | Rappor):
-        rows = _pack_rows(responses)
+    if isinstance(mechanism, UnaryEncoding | SubsetSelection | Rappor):
+        rows = np.packbits(responses, axis=1)
         width = rows.shape[1]
         if csv:
             content = pa.array([row.tobytes().hex() for row in rows], pa.string())
@@ -157,13 +157,6 @@ def pack_responses(
         return buffer.getvalue(), record + b"\n"
     pq.write_table(table.replace_schema_metadata({_KEY: record}), buffer)
     return buffer.getvalue(), None
-
-
-def _pack_rows(responses: NDArray[Any]) -> NDArray[np.uint8]:
-    if responses.dtype.names is None:
-        return np.packbits(responses, axis=1)
-    cohorts = responses["cohort"].astype(">u2").view(np.uint8).reshape(-1, 2)
-    return np.concatenate([cohorts, np.packbits(responses["bits"], axis=1)], axis=1)
 
 
 def read_described(path: Path) -> Described | None:
@@ -193,7 +186,7 @@ def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | Me
     """Returns the responses as the array that the mechanism's `estimate` takes."""
     if column.null_count:
         raise SchemaError("a response is missing; drop such rows, which hold no answer")
-    if not isinstance(mechanism, UnaryEncoding | Rappor):
+    if not isinstance(mechanism, UnaryEncoding | SubsetSelection | Rappor):
         try:
             numbers = column.cast(pa.int64()) if is_text(column.type) else column
         except pa.ArrowException:
@@ -203,18 +196,11 @@ def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | Me
                 f"responses of {mechanism.name} are whole numbers; this column holds {column.type}"
             )
         return np.asarray(numbers)
-    width = mechanism.categories if isinstance(mechanism, UnaryEncoding) else mechanism.width
-    ahead = 2 if isinstance(mechanism, Rappor) else 0
-    rows = _read_rows(column, ahead + -(-width // 8))
-    if (np.unpackbits(rows[:, ahead:], axis=1)[:, width:]).any():
+    width = mechanism.categories
+    rows = _read_rows(column, -(-width // 8))
+    if (np.unpackbits(rows, axis=1)[:, width:]).any():
         raise SchemaError(f"a response has more than the {width} bits of this mechanism")
-    bits = np.unpackbits(rows[:, ahead:], axis=1, count=width).view(np.bool_)
-    if isinstance(mechanism, UnaryEncoding):
-        return bits
-    reports = np.empty(len(rows), mechanism.dtype)
-    reports["cohort"] = np.ascontiguousarray(rows[:, :2]).view(">u2").ravel()
-    reports["bits"] = bits
-    return reports
+    return np.unpackbits(rows, axis=1, count=width).view(np.bool_)
 
 
 def _read_rows(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Means of numbers: Laplace noise, one bit (Duchi, Jordan, Wainwright), a window around the value, or a mix.
+"""Means of numbers: Laplace noise, one bit (Duchi, Jordan, Wainwright), or a window around the value.
 
 A value is clamped to its stated range and laid on a grid of 2^24 steps; from there on everything is whole
 numbers. Answers are whole numbers too, so that no spare bits of a float tell the value.
@@ -20,7 +20,6 @@ from sfumato.core.exact import ExactLike, parse_exact
 from sfumato.core.law import MAX_SCALE, Law
 from sfumato.core.noise.entropy import BitSource, KeyStream
 from sfumato.core.noise.samplers import draw_wide
-from sfumato.core.noise.thresholds import loss_floor
 from sfumato.local.draws import (
     WORDS,
     chunks,
@@ -46,8 +45,6 @@ STEPS: Final = 1 << 24
 """Steps of the grid over [low, high]; a value is moved by half a step at most."""
 
 _REACH: Final = 64  # scales of the noise, which it exceeds with a chance below e^-64
-_SWITCH: Final = Fraction(61, 100)  # below, two points alone have the least worst variance (Wang et al. 2019)
-_LOW, _HIGH = -1, -2  # no numbers of cells
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -271,53 +268,6 @@ class PiecewiseMean(MeanMechanism):
 def _squares(end: int) -> int:
     """Returns the sum of the squares of 0 .. end - 1."""
     return (end - 1) * end * (2 * end - 1) // 6
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class HybridMean(MeanMechanism):
-    """A public `coin` decides between the window and the two points (Wang et al. 2019).
-
-    Up to epsilon 0.61 it is always two points; above, the window with chance 1 - e^(-epsilon / 2). The worst
-    variance is then the least of the three. An answer is the number of a cell, or -1 for the lower point and
-    -2 for the upper one.
-
-    Privacy: the coin does not depend on the value, and either side is epsilon-private.
-
-    >>> HybridMean(epsilon=2, low=0, high=100).respond([20.5, 70]).shape
-    (2,)
-    """
-
-    name: ClassVar[str] = "hybrid"
-
-    two_points: DuchiMean = field(repr=False)
-    windowed: PiecewiseMean = field(repr=False)
-    coin: int = field(repr=False)
-
-    def _state_law(self) -> None:
-        two_points = DuchiMean(epsilon=self.epsilon, low=self.low, high=self.high)
-        windowed = PiecewiseMean(epsilon=self.epsilon, low=self.low, high=self.high)
-        coin = 0 if self.epsilon <= _SWITCH else loss_floor(self.epsilon / 2, 64)
-        self._set(two_points=two_points, windowed=windowed, coin=coin, bits=windowed.bits + 1)
-        # Without the window there are no cells: the lower point is then the largest answer.
-        self._set(limits=(_HIGH, windowed.limits[1] if coin else _LOW))
-        ratio = two_points.likelihood_ratio
-        self._set(likelihood_ratio=max(ratio, windowed.likelihood_ratio) if coin else ratio)
-
-    def variance(self, place: float) -> float:
-        """Returns the variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
-        share = self.coin / WORDS
-        return share * self.windowed.variance(place) + (1 - share) * self.two_points.variance(place)
-
-    def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
-        coins = draw_events(self.coin, places.size, source)
-        cells = self.windowed._draw(places, source)
-        points = self.two_points._draw(places, source)
-        return np.where(coins, cells, np.where(points == 1, _HIGH, _LOW))
-
-    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
-        """Returns the answers as places in the range, 0 low and 1 high, unbiased."""
-        points = self.two_points.to_places(responses == _HIGH)
-        return np.where(responses < 0, points, self.windowed.to_places(responses))
 
 
 def check_range(low: ExactLike, high: ExactLike) -> tuple[Fraction, Fraction]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, ClassVar, Final, Literal, get_args
@@ -20,12 +20,15 @@ from sfumato.core.exact import ExactLike, format_exact, parse_whole
 from sfumato.core.noise.entropy import BitSource, KeyStream
 from sfumato.local.draws import log_above, parse_epsilon
 
-Projection = Literal["none", "sum", "clip", "simplex"]
+Projection = Literal["none", "sum", "clip", "simplex", "bayes"]
 
 MAX_CATEGORIES: Final = 1 << 24
 
 _DEVIATIONS: Final = 8.0  # see `refuse_impossible`
 _SLACK: Final = 22.0  # see `refuse_impossible`
+_MOST_SUPPORTS: Final = 1 << 26  # answers times categories that the iterative Bayesian update holds
+_MOST_UPDATES: Final = 200
+_STILL: Final = 1e-5  # sum of the changes of all shares in one step, from which on they stay
 _PIECE: Final = 1 << 16  # answers at a time, which stay in the caches
 
 
@@ -190,7 +193,27 @@ class FrequencyMechanism(Mechanism):
         least, most = float(self.miss), float(self.hit)
         refuse_impossible(counts, people, least=least, most=most)
         shares = (counts / people - least) / float(self.hit - self.miss)
-        return self._estimate(shares, self._variances(np.clip(shares, 0.0, 1.0)), people, project)
+        found = self._estimate(shares, self._variances(np.clip(shares, 0.0, 1.0)), people, project)
+        if project == "bayes":
+            support, weights = self._support(responses)
+            start = project_shares(shares, project="simplex")
+            likeliest = update_shares(support, weights, ratio=float(self._odds), start=start)
+            found = replace(found, frequencies=likeliest)
+        return found
+
+    @property
+    def _odds(self) -> Fraction:
+        """The ratio of the chances of an answer for a value that it supports and for one that it does not."""
+        return self.likelihood_ratio
+
+    def _support(self, responses: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Returns which categories the distinct answers support, and how often each was given."""
+        people, counts = self._count(responses)
+        bits = as_array(responses, "the responses")
+        if bits.ndim == 2:
+            return bits.astype(np.bool_), np.ones(people, np.int64)
+        refuse_large(counts.size, counts.size)
+        return np.eye(counts.size, dtype=np.bool_), counts
 
     def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
         """Returns the number of answers, and how many of them support each category: by default, name it."""
@@ -234,7 +257,7 @@ def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDA
     [0.6, 0.4, 0.0]
     """
     given = np.asarray(shares, np.float64)
-    if project == "none":
+    if project in ("none", "bayes"):  # which is no function of the shares alone
         return given
     if project == "sum":
         return given + (1 - float(given.sum())) / given.size
@@ -246,6 +269,40 @@ def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDA
         shift = float(shifts[np.flatnonzero(falling > shifts)[-1]])
     positive: NDArray[np.float64] = np.maximum(given - shift, 0.0)
     return positive
+
+
+def refuse_large(answers: int, categories: int) -> None:
+    """Raises an error if so many answers are too many to be held beside each of the categories."""
+    if answers * categories > _MOST_SUPPORTS:
+        raise RecipeError(
+            "project = 'bayes' compares every different answer with every category; these are too many, take "
+            "'simplex', or answers of fewer people"
+        )
+
+
+def update_shares(
+    support: NDArray[np.bool_], weights: NDArray[np.int64], *, ratio: float, start: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the shares of greatest likelihood: the iterative Bayesian update (Agrawal and Aggarwal 2001).
+
+    Row i of `support` says which categories an answer supports that `weights[i]` people gave: it is `ratio`
+    times as likely for them as for others. Each step gives a category the mean of its posterior chances.
+    """
+    refuse_large(*support.shape)
+    extra = ratio - 1
+    parts = weights / weights.sum()
+    seen = support.astype(np.float32)
+    shares = (start + 1 / start.size) / (start + 1 / start.size).sum()  # a share of zero would stay so
+    for _ in range(_MOST_UPDATES):
+        told = parts / (1 + extra * (seen @ shares.astype(np.float32)).astype(np.float64))
+        before, shares = (
+            shares,
+            shares * (told.sum() + extra * (told.astype(np.float32) @ seen).astype(np.float64)),
+        )
+        shares /= shares.sum()
+        if float(np.abs(shares - before).sum()) < _STILL:
+            break
+    return np.asarray(shares, np.float64)
 
 
 def normal_reach(confidence: float) -> float:

@@ -16,12 +16,12 @@ from sfumato.local.categories import (
     HadamardResponse,
     LocalHashing,
     RandomizedResponse,
+    SubsetSelection,
     UnaryEncoding,
 )
 from sfumato.local.draws import parse_epsilon
 from sfumato.local.means import (
     DuchiMean,
-    HybridMean,
     LaplaceMean,
     MeanMechanism,
     PiecewiseMean,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 FREQUENCY: Final[Mapping[str, Callable[..., FrequencyMechanism]]] = {
     "krr": RandomizedResponse,
     "oue": UnaryEncoding,
+    "subset": SubsetSelection,
     "sue": partial(UnaryEncoding, flips="symmetric"),
     "olh": LocalHashing,
     "hadamard": HadamardResponse,
@@ -48,7 +49,6 @@ MEAN: Final[Mapping[str, Callable[..., MeanMechanism]]] = {
     "laplace": LaplaceMean,
     "duchi": DuchiMean,
     "piecewise": PiecewiseMean,
-    "hybrid": HybridMean,
 }
 """Mechanisms that answer with a noisy number, by name."""
 
@@ -122,9 +122,10 @@ def estimate_frequencies(
 ) -> Estimate:
     """Returns the shares of the categories behind the `responses`, with standard errors.
 
-    `mechanism` is a name (krr, oue, sue, olh, hadamard, rappor, coin) or the object that made the responses.
-    `epsilon`, the number of `categories` and further parameters must be those of the clients. Shares are
-    unbiased; with `project` = "simplex" they are the nearest ones that are not negative and sum to 1.
+    `mechanism` is a name (krr, oue, sue, subset, olh, hadamard, rappor, coin) or the object that made the
+    responses. `epsilon`, the number of `categories` and further parameters must be those of the clients.
+    Shares are unbiased; with `project` = "simplex" they are the nearest ones that are not negative and sum to
+    1, with "bayes" the likeliest ones.
 
     >>> estimate_frequencies([0] * 60 + [1] * 40, epsilon=1).frequencies.round(3).tolist()
     [0.716, 0.284]
@@ -245,7 +246,7 @@ def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | Non
     number = parse_whole(categories, name="categories", low=2, high=MAX_CATEGORIES)
     budget = parse_epsilon(epsilon)
     candidates = []
-    for name in ("krr", "oue", "olh", "hadamard"):
+    for name in ("krr", "subset", "oue", "olh", "hadamard"):
         try:
             made = cast("FrequencyMechanism", make_mechanism(name, epsilon=budget, categories=number))
         except RecipeError:  # too many categories for it, or for 64 bits at this epsilon
