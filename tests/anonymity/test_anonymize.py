@@ -25,6 +25,7 @@ from sfumato.anonymity import (
     release_table,
 )
 from sfumato.anonymity.attack import compatible, parse_pattern
+from sfumato.anonymity.summary import describe_summary, summarise
 
 QUASI = ["age", "sex", "town"]
 
@@ -451,3 +452,30 @@ def test_a_file_that_appears_meanwhile_stays(tmp_path, monkeypatch):
 def test_the_two_zeros_are_one_for_the_judge():
     table = {"age": [1, 1], "x": [0.0, -0.0]}
     assert measure_anonymity(table, quasi_identifiers=["age"], sensitive="x").l == 1
+
+
+@pytest.mark.parametrize("weights", [{}, {"town": 2}])
+def test_the_default_releases_the_better_of_two_methods_and_says_which(weights):
+    chosen = set()
+    for seed in range(8):
+        table = people(60, seed)
+        made = {
+            method: release_table(
+                table, Options(quasi_identifiers=QUASI, k=12, method=method, weights=weights)
+            )
+            for method in ("local", "cuts")
+        }
+        tried = made["local"].made.tried
+        assert tried["cuts"] == made["cuts"].made.loss.ncp
+        assert made["local"].made.loss.ncp == tried[next(iter(tried))]
+
+        def lost(released):
+            return sum(weights.get(name, 1) * each for name, each in released.made.loss.by_column.items())
+
+        assert lost(made["local"]) <= lost(made["cuts"]) + 1e-12
+        best = next(iter(tried))
+        chosen.add(best)
+        told = describe_summary(summarise(made["local"]))
+        assert f"made by      {best}, which loses no more than {({*tried} - {best}).pop()}" in told
+        assert made["cuts"].made.tried.keys() == {"cuts"}
+    assert chosen == {"local", "cuts"}, "each is better on some"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +40,28 @@ from sfumato.anonymity.labels import (
     refuse_bars,
     suppress_classes,
 )
-from sfumato.anonymity.options import Options
+from sfumato.anonymity.options import Method, Options
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
-from sfumato.tables.draft import PERSON_NAMES
+from sfumato.tables.draft import PERSON_NAMES, repeats_as_names
 from sfumato.tables.read import TableLike, give_back, is_text, read_table, require_columns
 
 _FORMATS = (".parquet", ".csv", ".csv.gz")
-# Between these shares of different values a column of many records may name people with several each.
-_FEWEST, _MOST, _MANY_RECORDS = 0.05, 0.9, 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Anonymized:
     """The released rows, what was lost, and the share of their cells that are `*`.
 
-    `rows` says which original row each released one comes from: it stays inside.
+    `rows` says which original row each released one comes from: it stays inside. `tried` are the methods
+    that made classes, each with the NCP of its table, first the one whose classes are released.
     """
 
     table: pa.Table
     rows: NDArray[np.int64]
     loss: Loss
     suppressed_cells: float
+    tried: Mapping[str, float]
 
 
 def _make_release(
@@ -81,17 +81,30 @@ def _make_release(
     progress("reading quasi-identifiers")
     columns, tuples, people = _collapse(table, options, register)
     space = build_space(columns, options.weights)
-    partition = divide_tuples(options, table, columns, tuples, people, space, progress=progress)
-    progress("writing labels")
     label = label_centres if options.method == "microaggregate" else label_partition
-    labels = label(columns, tuples, space, partition)
-    partition, starred = suppress_classes(options, partition, labels)
-    loss = measure_loss(columns, tuples, partition, labels, k=options.k)
+
+    def divide(method: Method) -> tuple[Method, Partition, tuple[Labels, ...], float, Loss]:
+        chosen = replace(options, method=method)
+        partition = divide_tuples(chosen, table, columns, tuples, people, space, progress=progress)
+        progress("writing labels")
+        labels = label(columns, tuples, space, partition)
+        partition, starred = suppress_classes(chosen, partition, labels)
+        loss = measure_loss(columns, tuples, partition, labels, k=options.k)
+        return method, partition, labels, starred, loss
+
+    found = [divide(options.method)]
+    if options.method == "local" and not options.needs_sensitive and options.individual is None:
+        with suppress(AnonymityError):  # more stars than are allowed
+            found.append(divide("cuts"))  # which lose less on some tables at large k, and take little time
+    weights = options.weights
+    found.sort(key=lambda each: sum(weights.get(name, 1) * lost for name, lost in each[-1].by_column.items()))
+    tried: dict[str, float] = {method: loss.ncp for method, *_, loss in found}
+    _, partition, labels, starred, loss = found[0]
     class_of_row = _deal(tuples, partition)
     rows = np.flatnonzero(class_of_row >= 0)
     if by_class:
         rows = _sort_rows(table, options, labels, class_of_row, rows)
-    return Anonymized(_gather(table, options, labels, class_of_row[rows], rows), rows, loss, starred)
+    return Anonymized(_gather(table, options, labels, class_of_row[rows], rows), rows, loss, starred, tried)
 
 
 def _collapse(
@@ -455,8 +468,7 @@ def _find_people(table: pa.Table, options: Options) -> tuple[str, ...]:
         column = table.column(name).cast(pa.large_string() if is_text(kind) else kind)
         records, values = len(column) - column.null_count, pc.count_distinct(column).as_py()
         named = name in options.identifiers or PERSON_NAMES.search(name) is not None
-        many = records >= _MANY_RECORDS and _FEWEST * records <= values <= _MOST * records
-        if 1 < values < records and (named or many):
+        if repeats_as_names(name, records, values, named=named):
             found[name] = (named, values)
     if not found:
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,7 @@ class Summary:
 
     `before` is about the quasi-identifiers of the original table as they are. `subsets` are the columns that
     single out most records, in the original table and in the released; classes below `small` are small there.
+    `tried` are the methods that made classes, each with its NCP, the released one first.
     `people` are the fewest individuals of a class, if k counts them; risks and subsets are then about people.
     """
 
@@ -174,11 +175,19 @@ class Summary:
     small: int
     subsets: tuple[tuple[Subset, Subset], ...]
     loss: Loss
+    tried: Mapping[str, float]
     accuracy: Accuracy | None = None
     linked_before: Linkage | None = None
     linked_after: Linkage | None = None
     people: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def made_by(self) -> str:
+        """The method that made the classes, and what the other one would have lost."""
+        method, *others = self.tried
+        told = "".join(f", which loses no more than {each} ({self.tried[each]:.1%})" for each in others)
+        return f"{method}{told}"
 
     @property
     def released(self) -> int:
@@ -222,7 +231,7 @@ class Summary:
                 }
                 for before, after in self.subsets
             ],
-            "loss": self.loss.to_record(),
+            "loss": {**self.loss.to_record(), "ncp_by_method": dict(self.tried)},
             "accuracy": None if self.accuracy is None else self.accuracy.to_record(),
             "linkage": linkage,
             "notes": list(self.notes),
@@ -284,6 +293,7 @@ def summarise(
         small=small,
         subsets=_find_subsets(before, after, names, small),
         loss=released.made.loss,
+        tried=released.made.tried,
         accuracy=accuracy,
         linked_before=linked[0],
         linked_after=linked[1],
@@ -512,4 +522,5 @@ def _draw_sizes(summary: Summary) -> str:
         shares(summary.before),
         shares(summary.after),
         f"share of the {summary.counted} by the size of their class, in the original and the released table",
+        unit=summary.counted,
     )
