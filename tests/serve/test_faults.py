@@ -10,7 +10,7 @@ import pytest
 
 from sfumato.core.errors import AccessDenied, ApprovalNeeded
 from sfumato.serve import jobs as sfumato_jobs
-from sfumato.serve import service as sfumato_service
+from sfumato.serve import purchase
 from sfumato.serve.state import User
 
 ANA, SUE = User(name="ana", role="analyst"), User(name="sue", role="steward")
@@ -31,7 +31,7 @@ def test_a_recipe_that_would_wait_for_approval_is_refused_for_its_file_and_waits
 
 @pytest.mark.parametrize("most", ["0.02", "0.5", "1"])
 def test_an_approval_of_the_first_price_pays_for_no_more_whatever_limit_is_named(make_service, run, most):
-    service = make_service(approve_above="0.001")
+    service = make_service(approve_above="0.00001")
     statement = "DP-SELECT WITHIN 0.1% clinic, COUNT(*) FROM visits GROUP BY clinic"
 
     async def buy():
@@ -40,7 +40,7 @@ def test_an_approval_of_the_first_price_pays_for_no_more_whatever_limit_is_named
         await service.decide(SUE, caught.value.number, approve=True)
         return await service.ask(ANA, statement, at_most=Fraction(most))
 
-    assert run(buy()).spent == Fraction(1, 100)
+    assert run(buy()).spent == Fraction(1, 10_000)
 
 
 @pytest.mark.parametrize("lengths", [(0.11, 0.13), (1.7, 2.2)])
@@ -61,7 +61,7 @@ def test_two_readings_of_other_lengths_are_answered_after_one_time(make_service,
 
             clock = SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep, time=time.time)
             patch.setattr(engine, "aggregate", read)
-            patch.setattr(sfumato_service, "time", clock)
+            patch.setattr(purchase, "time", clock)
             run(service.ask(ANA, f"DP-SELECT 0.1 COUNT(*) FROM visits WHERE month > {number}"))
         answered.append(round(now[0], 9))
     assert answered[0] == answered[1] > max(lengths)

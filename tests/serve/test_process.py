@@ -1,17 +1,22 @@
 """The server as a process: stopped, killed, doubled, cut off from its ledger, its table replaced."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from contextlib import ExitStack
 from fractions import Fraction
@@ -23,7 +28,11 @@ import pytest
 import sfumato as sf
 from helpers.postgres_server import PASSWORD as KEEPER
 from helpers.postgres_server import Server, why_missing
-from helpers.served import Served, add_user, serve
+from helpers.served import PASSWORD, Served, add_user, serve
+from helpers.wire import make_certificate
+from sfumato.serve.facts import list_audit_files
+from sfumato.serve.run import Log
+from sfumato.serve.settings import Settings
 from sfumato.serve.state import State
 
 psycopg = pytest.importorskip("psycopg", reason="`make engines` installs psycopg")
@@ -181,16 +190,132 @@ def test_what_is_kept_somewhere_holds_no_link(folder):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-def test_a_terminal_that_is_closed_ends_a_server_in_order_and_the_log_is_its_owners(folder):
+def test_a_terminal_that_is_closed_ends_a_server_in_order(folder):
+    command = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0"]
+    shown, terminal = os.openpty()
+    with subprocess.Popen(command, cwd=folder, stdout=terminal) as server, os.fdopen(shown) as lines:
+        while not lines.readline().startswith("Others:"):
+            assert server.poll() is None
+        server.send_signal(signal.SIGHUP)
+        assert server.wait(timeout=60) == 0
+    os.close(terminal)
+    assert [line["event"] for line in read_audit(folder)] == ["start", "stop"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_server_reads_its_files_again_and_keeps_what_it_has_where_they_are_wrong(folder):
     add_user(folder)
     (folder / "audit.jsonl").touch(mode=0o644)
-    served = Served(folder)
-    ask(served.dsn())
-    assert served.stop(signal.SIGHUP) == 0
-    lines = list(map(json.loads, (folder / "audit.jsonl").read_text().splitlines()))
-    assert [line["event"] for line in lines] == ["start", "login", "ask", "stop"]
-    assert {(line["door"], line["address"]) for line in lines[1:3]} == {("wire", "127.0.0.1")}
+    make_certificate(folder)
+    with (folder / "sfumato.toml").open("a") as project:
+        project.write('[serve]\ncertificate = "server.crt"\nkey = "server.key"\n')
+
+    def reload(served, text):
+        (folder / "sfumato.toml").write_text(text)
+        before = len(read_audit(folder))
+        served.process.send_signal(signal.SIGHUP)
+        while len(lines := read_audit(folder)) == before or lines[-1]["event"] != "reload":
+            assert served.process.poll() is None
+            time.sleep(0.05)
+        return lines[-1]["outcome"]
+
+    def fingerprint(served):
+        return ssl.get_server_certificate(("127.0.0.1", int(served.addresses["http_port"])))
+
+    told = (folder / "sfumato.toml").read_text()
+    (folder / "wards.csv").write_text("name\na\n")
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1"
+    with serve(folder) as served, psycopg.connect(served.dsn(), autocommit=True) as kept:
+        first = fingerprint(served)
+        assert reload(served, "[budget") == "refused"
+        assert ask(served.dsn(), tables) == [("visits",)]
+        make_certificate(folder)
+        more = '[tables.wards]\npublic = true\nsource = "wards.csv"\n'
+        assert reload(served, told.replace("[serve]", f"{more}[serve]\napprove_above = 0.1")) == "ok"
+        assert ask(served.dsn(channel_binding="require"), tables) == [("visits",), ("wards",)]
+        assert ask(served.dsn(), "SELECT name FROM wards") == [("a",)]
+        assert fingerprint(served) != first
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="approval"):
+            kept.execute(COUNT)
     assert stat.S_IMODE((folder / "audit.jsonl").stat().st_mode) == 0o600
+
+
+PROXY = """
+daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+events {{}}
+http {{
+  access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{ listen 127.0.0.1:{plain}; location / {{ proxy_pass {page}; }} }}
+  server {{
+    listen 127.0.0.1:{full};
+    location / {{
+      proxy_pass {page};
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Forwarded-For 192.0.2.7;
+      proxy_set_header X-Forwarded-Proto https;
+    }}
+  }}
+}}
+"""
+
+
+def test_people_sign_in_through_nginx(folder):
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        pytest.skip("the Debian package nginx-light is not installed")
+    add_user(folder)
+    with (folder / "sfumato.toml").open("a") as project:
+        project.write('[serve]\nbehind_proxy = true\nnames = ["clinic.example"]\n')
+    ports = []
+    with ExitStack() as held:
+        for _ in range(2):
+            free = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+            ports.append(free.getsockname()[1])
+    with serve(folder) as served:
+        page = f"http://127.0.0.1:{served.addresses['http_port']}"
+        facts = {"folder": folder, "page": page, "plain": ports[0], "full": ports[1]}
+        (folder / "nginx.conf").write_text(PROXY.format(**facts))
+        with subprocess.Popen([nginx, "-e", folder / "nginx.log", "-c", folder / "nginx.conf"]) as proxy:
+
+            def send(port, origin):
+                form = urllib.parse.urlencode({"name": "ana", "password": PASSWORD, "next": "/"})
+                headers = {"Host": "clinic.example", "Origin": origin}
+                headers["Content-Type"] = "application/x-www-form-urlencoded"
+                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as line:
+                    line.request("POST", "/login", body=form, headers=headers)
+                    reply = line.getresponse()
+                    return reply.status, reply.headers.get("Set-Cookie", "")
+
+            try:
+                for port in ports:
+                    while proxy.poll() is None:
+                        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                            break
+                    assert send(port, "https://clinic.example")[0] == 303
+                    assert send(port, "https://evil.example")[0] == 403
+                assert send(ports[1], "https://clinic.example")[1].startswith("__Host-sfumato=")
+            finally:
+                proxy.terminate()
+    logins = [line["address"] for line in read_audit(folder) if line["event"] == "login"]
+    assert logins == ["127.0.0.1", "192.0.2.7", "192.0.2.7"]
+
+
+def read_audit(folder):
+    return list(map(json.loads, (folder / "audit.jsonl").read_text().splitlines()))
+
+
+def test_the_audit_log_begins_new_files_and_keeps_so_many(tmp_path):
+    settings = Settings(audit_megabytes=1, audit_files=2)
+    log = Log(tmp_path / "audit.jsonl", settings=settings)
+    for number in range(50):
+        log({"event": "ask", "number": number, "text": "x" * 100_000})
+    files = list_audit_files(tmp_path)
+    assert [path.name == "audit.jsonl" for path in files] == [False, False, True]
+    assert all(path.stat().st_size < 1_200_000 for path in files)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    numbers = [json.loads(line)["number"] for path in files for line in path.read_text().splitlines()]
+    assert numbers == list(range(numbers[0], 50))
 
 
 def test_sixty_four_clients_with_one_statement_make_one_charge(folder):

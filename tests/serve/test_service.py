@@ -5,6 +5,7 @@ import contextvars
 import json
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from sfumato.core.errors import (
     ReleaseError,
     TooManyRequests,
 )
+from sfumato.serve import facts, purchase
 from sfumato.serve import jobs as sfumato_jobs
 from sfumato.serve import service as sfumato_service
 from sfumato.serve.clock import next_reply
@@ -61,7 +63,7 @@ def test_an_answer_is_charged_to_who_asks_and_free_to_all_who_follow(make_servic
     assert again.left == Fraction(39, 4)
     (charge,) = charges(service)
     assert charge.asked_by == "ana"
-    assert "spent epsilon 0.25" in first.notes[0]
+    assert "this cost epsilon 0.25" in first.notes[0]
 
 
 def test_a_share_is_a_limit_within_the_whole(make_service, run):
@@ -231,6 +233,92 @@ def test_what_costs_much_waits_for_a_steward(make_service, run):
     assert len(charges(service)) == 2
 
 
+def test_what_adds_up_in_a_day_waits_for_a_steward(make_service, run, monkeypatch):
+    service = make_service(approve_daily="0.3")
+
+    other = "DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > 3"
+    more = "DP-SELECT 0.2 month, COUNT(*) FROM visits GROUP BY month"
+
+    async def ask():
+        await service.ask(ANA, COUNT)
+        assert not (await service.explain(ANA, COUNT.replace("0.25", "0.05")))["approval"]
+        with pytest.raises(ApprovalNeeded, match=r"more than 0\.05 needs a steward's approval today"):
+            await service.ask(ANA, more)
+        assert (await service.ask(ANA, COUNT)).repeated
+        assert (await service.job(ANA, (await service.start_release(ANA, RECIPE, name="a"))["number"]))[
+            "status"
+        ] == "approval"
+        await service.decide(SUE, 1, approve=True)
+        await service.ask(ANA, more)
+        with pytest.raises(ApprovalNeeded, match="more than 0 needs"):
+            await service.ask(ANA, other)
+        await service.ask(SUE, COUNT.replace("0.25", "0.4"))
+        later = datetime.now(UTC) + timedelta(hours=25)
+        monkeypatch.setattr(facts, "datetime", SimpleNamespace(now=lambda _: later))
+        await service.ask(ANA, other)
+
+    run(ask())
+    assert len(charges(service)) == 4
+
+
+def test_stewards_wait_for_another_steward_where_that_is_set(make_service, run):
+    service = make_service(approve_above="0.2", approve_stewards=True)
+    service.state.add_user("tom", "steward")
+    tom = service.state.find_user("tom")
+
+    async def ask():
+        with pytest.raises(ApprovalNeeded):
+            await service.ask(SUE, COUNT)
+        with pytest.raises(AccessDenied, match="no request 1 waits for your decision"):
+            await service.decide(SUE, 1, approve=True)
+        await service.decide(tom, 1, approve=True)
+        return await service.ask(SUE, COUNT)
+
+    assert run(ask()).spent == Fraction(1, 4)
+
+
+def test_a_limit_for_a_day_holds_for_all_that_is_asked_at_once(make_service, run):
+    service = make_service()
+    run(service.set_limits(SUE, "ana", {"daily": Fraction(3, 10)}))
+    ana = service.state.find_user("ana")
+    assert ana.daily == Fraction(3, 10)
+
+    async def ask():
+        asked = (service.ask(ana, COUNT.replace("0.25", price)) for price in ("0.21", "0.22", "0.23"))
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        bought = [each for each in found if not isinstance(each, BudgetExceeded)]
+        assert len(bought) == 1
+        assert all("24 hours" in str(each) for each in found if each not in bought)
+        assert (await service.explain(ana, COUNT))["left"] == str(float(Fraction(3, 10) - bought[0].spent))
+        with pytest.raises(BudgetExceeded, match="24 hours"):
+            await service.start_release(ana, RECIPE, name="a")
+
+    run(ask())
+    assert len(charges(service)) == 1
+    assert service.events[0]["event"] == "limits"
+    assert service.events[0]["after"] == {"daily": "3/10"}
+
+
+def test_limits_of_a_day_count_releases_that_are_at_work(make_service, run):
+    service = make_service(approve_daily="0.7")
+    run(service.set_limits(SUE, "ana", {"daily": Fraction(6, 10)}))
+    ana = service.state.find_user("ana")
+    service.state.add_job("ana", name="a", recipe=RECIPE, status="waiting")
+    service.state.add_job("ana", name="b", recipe=RECIPE, status="approval")
+    service.state.add_job("sue", name="c", recipe=RECIPE, status="running")
+
+    async def ask():
+        with pytest.raises(BudgetExceeded, match="24 hours"):
+            await service.ask(ana, COUNT.replace("0.25", "0.15"))
+        with pytest.raises(ApprovalNeeded, match=r"more than 0\.2 needs a steward"):
+            await service.ask(ANA, COUNT)
+        service.renew(service.curator, service.settings)
+        return await service.ask(ana, COUNT.replace("0.25", "0.1"))
+
+    assert run(ask()).left == 0
+    assert len(charges(service)) == 1
+
+
 def test_what_does_not_fit_into_a_share_waits_for_nobody(make_service, run):
     service = make_service(approve_above="0.2")
     dear = COUNT.replace("0.25", "1.5")
@@ -243,7 +331,7 @@ def test_what_does_not_fit_into_a_share_waits_for_nobody(make_service, run):
 
 
 def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_service, run):
-    service = make_service(approve_above="0.001")
+    service = make_service(approve_above="0.00005")
     closer = "DP-SELECT WITHIN 1% clinic, COUNT(*) FROM visits GROUP BY clinic"
 
     async def ask():
@@ -258,8 +346,8 @@ def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_serv
         assert [each["status"] for each in await service.approvals(ANA)] == ["used", "used"]
         return first
 
-    # It begins with 0.01, which is what was approved, and would have gone on to more.
-    assert run(ask()) == Fraction(1, 100)
+    # It begins with 0.0001, which is what was approved, and would have gone on to more.
+    assert run(ask()) == Fraction(1, 10_000)
 
 
 def test_what_needs_no_approval_goes_on_to_the_threshold_and_no_further(make_service, run):
@@ -284,7 +372,7 @@ def test_a_reading_longer_than_the_first_reply_time_ends_on_the_next_one(make_se
         slept.append(seconds)
 
     monkeypatch.setattr(engine, "aggregate", read)
-    monkeypatch.setattr(sfumato_service, "time", Stand(time, monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(purchase, "time", Stand(time, monotonic=lambda: now[0], sleep=sleep))
     run(service.ask(ANA, COUNT))
     (seconds,) = slept
     assert abs(0.13 + seconds - 0.05 * 2**1.5) < 1e-9
@@ -563,15 +651,17 @@ def test_the_audit_log_says_from_where_and_by_which_door(make_service, run):
     assert changes == [("1", "0.75"), ("0.75", "all")]
 
 
-def test_who_is_not_let_in_leaves_lines_but_fills_no_disk(make_service):
+def test_who_is_not_let_in_leaves_lines_but_fills_no_disk(make_service, run):
     service = make_service()
 
     def knock(address):
         sfumato_service.CALLER.set({"door": "http", "address": address})
-        for number in range(50):
+        for number in range(60):
             assert service.check_token("sf_wrong") is None
             assert service.check_password(f"nobody{number}", "wrong password", origin=address) is None
         assert service.enter_by_link("wrong") is None
+        with pytest.raises(TooManyRequests, match="your address"):
+            service.check_password("ana", "ana's password", origin=address)
 
     for address in ("192.0.2.7", "192.0.2.8"):
         contextvars.copy_context().run(knock, address)
@@ -582,7 +672,8 @@ def test_who_is_not_let_in_leaves_lines_but_fills_no_disk(make_service):
             ("token", "refused"),
             ("login", "refused"),
         }
-    assert service.metrics()["logins_refused"] == 100
+    assert run(service.metrics())[0]["logins_refused"] == 120
+    assert service.check_password("ana", "ana's password", origin="192.0.2.9") == ANA
 
 
 def test_what_is_kept_of_a_wrong_name_is_short(make_service):
@@ -614,7 +705,7 @@ def test_when_a_reading_ended_shows_nowhere(make_service, run, monkeypatch):
         while time.monotonic() < begun + 0.3:
             stored = (await service.explain(ANA, COUNT))["stored"]
             answered = any(charge["answered"] for charge in await service.history(ANA))
-            running = service.metrics()["running"]
+            running = (await service.metrics())[1]["running"]
             # On a busy machine the looks themselves can last beyond the reply.
             assert time.monotonic() > begun + 0.4 or (stored, answered, running) == (False, False, 2)
             await asyncio.sleep(0.02)
@@ -642,9 +733,7 @@ def test_the_waits_of_a_statement_with_many_readings_do_not_grow(make_service, f
         slept.append(seconds)
         clock[0] += seconds
 
-    monkeypatch.setattr(
-        sfumato_service, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep, time=time.time)
-    )
+    monkeypatch.setattr(purchase, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep, time=time.time))
     assert run(service.ask(SUE, "DP-SELECT 5 c0, c1, c2, c3, c4, c5, c6 FROM wide LIMIT 3")).synthetic
     assert len(slept) == 21  # a reading for each pair of columns
     assert max(slept) < 0.1

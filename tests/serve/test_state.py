@@ -2,12 +2,14 @@
 
 import sqlite3
 import stat
+from contextlib import closing
+from fractions import Fraction
 
 import pytest
 
 from sfumato.core.errors import AccessDenied, LedgerError
 from sfumato.serve.clock import next_reply
-from sfumato.serve.state import State, make_verifier
+from sfumato.serve.state import State, User, make_verifier
 
 
 def test_the_file_holds_no_secret_in_the_clear(tmp_path):
@@ -81,3 +83,21 @@ def test_a_new_token_takes_the_place_of_the_old_one_as_a_password_too(tmp_path):
     assert state.find_session(session) is None
     state.new_token("ben")
     assert state.find_verifier("ben").fits("correct horse")
+
+
+def test_a_file_of_the_version_before_is_upgraded_and_one_of_a_later_version_refused(tmp_path):
+    path = tmp_path / "serve.db"
+    token = State(path).add_user("ana", "analyst")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP INDEX subjects")
+        for name in ("epsilon", "session_budget", "daily", "subject", "given", "ends_at"):
+            connection.execute(f"ALTER TABLE people DROP COLUMN {name}")
+        connection.execute("PRAGMA user_version = 0")
+    state = State(path)
+    state.set_limits("ana", {"epsilon": Fraction(1, 3)})
+    assert state.find_token(token) == User(name="ana", role="analyst", epsilon=Fraction(1, 3))
+    assert State(path).find_token(token) == state.find_user("ana")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(LedgerError, match="newer version"):
+        State(path)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import read_epsilon
-from sfumato.core.exact import format_short
+from sfumato.core.exact import format_exact, format_short
 from sfumato.core.facts.table import table_spec
 from sfumato.core.ledger.chain import AnswerEntry
+from sfumato.core.ledger.report import describe_cost
+from sfumato.serve.state import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.core.ledger.chain import ChargeEntry
@@ -17,12 +21,23 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import Answer
 
 
+AUDIT_FILE = "audit.jsonl"
+
+
+def list_audit_files(folder: Path) -> list[Path]:
+    """Returns the files of the audit log that are there, the oldest first."""
+    return [*sorted(folder.glob("audit-*.jsonl")), *folder.glob(AUDIT_FILE)]
+
+
 def describe_tables(curator: Curator) -> list[dict[str, Any]]:
     """Returns the tables of a project: public facts of its file, and names and kinds of stored columns."""
     found = []
     for name, table in curator.project.tables.items():
         spec = table_spec(table, tuple(table.columns))
         described = {column: {"name": column, **facts} for column, facts in spec["columns"].items()}
+        for column, facts in table.columns.items():
+            if facts.domain is not None:
+                described[column]["size"] = facts.size
         for column, kind in curator.describe_table(name).items():
             described.setdefault(column, {"name": column})["kind"] = kind
         found.append(
@@ -51,6 +66,15 @@ def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
     ]
 
 
+def sum_day(curator: Curator, person: str) -> Fraction:
+    """Returns the epsilon of what `person` was charged in 24 hours; where none can be told, all there is."""
+    report = curator.budget()
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
+    costs = (e.costs for e in report.charges if e.asked_by == person and e.recorded_at > since)
+    readings = (read_epsilon(each, report.budget.delta) for each in costs)
+    return sum((Fraction(report.total) if each is None else each for each in readings), Fraction(0))
+
+
 def list_users(state: State, curator: Curator) -> list[dict[str, Any]]:
     """Gives everybody whom `state` knows; those with a share with what they spent of it and what is left."""
     found = []
@@ -58,6 +82,7 @@ def list_users(state: State, curator: Curator) -> list[dict[str, Any]]:
         share = curator.share(user.name)
         limits = {} if share is None else {"share": share.total, "left": share.left, "spent": share.spent}
         texts = {key: str(amount) for key, amount in limits.items()}
+        texts |= {key: format_exact(each) for key in LIMITS if (each := getattr(user, key)) is not None}
         found.append({"name": user.name, "role": user.role, **texts})
     return found
 
@@ -71,7 +96,7 @@ def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
     elif answer.spent == 0:
         return ("nothing was spent",)
     else:
-        spent = f"spent epsilon {format_short(answer.spent)}"
+        spent = describe_cost(f"epsilon {format_short(answer.spent)}", int(left / answer.spent))
     notes = [f"{spent}; epsilon {format_short(left)} is left to you"]
     if answer.synthetic:
         notes.append("the rows are synthetic: none of them is a record")

@@ -37,6 +37,7 @@ from sfumato.serve.clock import next_reply
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from markupsafe import Markup
 
     from sfumato.curator import Curator
     from sfumato.curator.check import Check
@@ -76,14 +77,31 @@ class Jobs:
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
+    def renew(self, curator: Curator) -> None:
+        """Makes what begins from now on with another curator."""
+        self._curator = curator
+
     def check(self, recipe: str, *, files: bool) -> Check:
         """Returns the dry run of a recipe, the text of its file; with `files` it may name public ones."""
         file = self._read(recipe, files=files)
         return self._curator.check(file.recipe, epsilon=file.epsilons, delta=file.delta)
 
-    def price(self, check: Check, delta: Fraction) -> Fraction | None:
+    def price(self, check: Check) -> Fraction | None:
         """Returns the epsilon that a release would cost now."""
+        delta = self._curator.project.delta
         return Fraction(0) if check.answered or check.begun else read_epsilon(check.plan.costs, delta)
+
+    def sum_open(self, person: str) -> Fraction:
+        """Returns the epsilon that releases of a person may cost that are at work; if unknown, the whole."""
+        total = Fraction(0)
+        for each in self._state.jobs():
+            if each["person"] == person and each["status"] in ("waiting", "running"):
+                try:
+                    price = self.price(self.check(each["recipe"], files=True))
+                except SfumatoError:
+                    price = None
+                total += Fraction(self._curator.budget().total) if price is None else price
+        return total
 
     def add(self, person: str, name: str, recipe: str, *, status: str) -> int:
         """Adds a job, which waits for its turn or for an approval, and returns its number."""
@@ -213,6 +231,15 @@ class Jobs:
 
         folder = self.folder(name)
         return build_model_report(folder) if has_model(folder) else build_report(folder)
+
+    def picture(self, name: str) -> list[tuple[str, Markup]]:
+        """Returns the charts of a release, each with what it shows; none where nothing can be drawn."""
+        from sfumato.report.plots import draw_release
+
+        try:
+            return draw_release(self.folder(name))
+        except (RecipeError, LookupError, ValueError):
+            return []
 
     def predict(self, name: str, rows: str) -> pa.Table:
         """Returns what a released model expects of new rows, given as CSV with a header; it costs nothing."""

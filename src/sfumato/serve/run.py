@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,9 +21,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sfumato.core.errors import SfumatoError, SourceError
 from sfumato.serve.catalog import Catalog
+from sfumato.serve.facts import AUDIT_FILE, list_audit_files
 from sfumato.serve.service import Service
-from sfumato.serve.settings import Settings, load_tls
+from sfumato.serve.settings import Settings, load_tls, read_settings
 from sfumato.serve.state import STATE_FILE, State
+from sfumato.serve.turns import choose_silent
 from sfumato.serve.web.app import make_app
 from sfumato.serve.wire.server import WireServer, load_certificate
 from sfumato.serve.wire.session import Limits
@@ -30,14 +35,12 @@ if TYPE_CHECKING:
     from sfumato.curator import Curator
 
 
-AUDIT_FILE = "audit.jsonl"
-
-
 class Log:
-    """Events as lines of JSON, in a file that only grows and, if asked, on a stream."""
+    """Events as lines of JSON, in files of a bounded size and number and, if asked, on a stream."""
 
-    def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
+    def __init__(self, path: Path, *, settings: Settings, stream: TextIO | None = None) -> None:
         self._path = path
+        self._settings = settings
         path.touch(mode=0o600)
         path.chmod(0o600)  # it names people, and where they ask from
         self._stream = stream
@@ -47,12 +50,27 @@ class Log:
         """Appends one event; a disk that is full must not stop an answer."""
         line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
         with self._guard:
-            with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            with contextlib.suppress(OSError):
+                if self._path.exists() and self._path.stat().st_size > 10**6 * self._settings.audit_megabytes:
+                    self._rotate()
+            with (
+                contextlib.suppress(OSError),
+                # Opened for each line, so that other servers and programs may rotate it, too.
+                open(
+                    self._path, "a", encoding="utf-8", opener=lambda at, how: os.open(at, how, 0o600)
+                ) as file,
+            ):
                 file.write(line + "\n")
             if self._stream is not None:
                 with contextlib.suppress(OSError):
                     self._stream.write(line + "\n")
                     self._stream.flush()
+
+    def _rotate(self) -> None:
+        """Sets the file aside under the time it ends at, and removes the oldest ones that are too many."""
+        self._path.rename(self._path.with_name(f"audit-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.jsonl"))
+        for old in list_audit_files(self._path.parent)[: -self._settings.audit_files]:
+            old.unlink(missing_ok=True)
 
 
 def run_server(
@@ -83,7 +101,7 @@ async def _serve(
     folder = curator.project.folder
     tls = load_tls(settings, folder)
     state = State(folder / STATE_FILE)
-    log = Log(folder / AUDIT_FILE, stream=log_stream)
+    log = Log(folder / AUDIT_FILE, settings=settings, stream=log_stream)
     curator.budget()  # a ledger that cannot be used is noticed before anybody connects
     service = Service(curator, settings=settings, state=state, log=log)
     secret = None if link is None else service.make_steward_link(link)
@@ -92,9 +110,7 @@ async def _serve(
         service=service,
         catalog=catalog,
         tls=tls,
-        certificate=None
-        if settings.certificate is None
-        else load_certificate((folder / settings.certificate).read_text(encoding="ascii")),
+        certificate=_read_certificate(settings, folder),
         plain=settings.behind_proxy,
         limits=Limits(connections=settings.connections),
     )
@@ -107,10 +123,12 @@ async def _serve(
         raise SourceError(
             f"port {settings.pg_port} cannot be opened; choose another with --pg-port"
         ) from None
-    stop = asyncio.Event()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    stop, again = asyncio.Event(), asyncio.Event()
+    # A terminal that is closed ends the server; who keeps it running sends this to have its files read again.
+    terminal = any(stream.isatty() for stream in (sys.stdin, sys.stdout) if stream is not None)
+    for name, event in {"SIGINT": stop, "SIGTERM": stop, "SIGHUP": stop if terminal else again}.items():
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows
-            asyncio.get_running_loop().add_signal_handler(getattr(signal, name), stop.set)
+            asyncio.get_running_loop().add_signal_handler(getattr(signal, name), event.set)
     serving = asyncio.create_task(_run_http(http))
     while not http.started and not serving.done():
         await asyncio.sleep(0.01)
@@ -121,14 +139,60 @@ async def _serve(
     service.resume_jobs()
     announce(_addresses(settings, http, listening, link=secret))
     log({"event": "start", "person": ""})
+
+    async def reload() -> None:
+        while await again.wait():
+            again.clear()
+            try:
+                fresh, described = await asyncio.to_thread(_read_again, service)
+                load_tls(fresh[1], folder)
+                for context in (tls, http.config.ssl):
+                    if context is not None and settings.certificate and settings.key:
+                        context.load_cert_chain(folder / settings.certificate, folder / settings.key)
+                service.renew(*fresh)
+                wire.renew(described, certificate=_read_certificate(settings, folder))
+                log({"event": "reload", "person": "", "outcome": "ok"})
+            except (SfumatoError, OSError) as error:
+                log({"event": "reload", "person": "", "outcome": "refused", "text": str(error)})
+
+    reloading = asyncio.create_task(reload())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+    reloading.cancel()
     listening.close()
     await service.close()
     await wire.close()
     http.should_exit = True
     await serving
     log({"event": "stop", "person": ""})
+
+
+def _read_certificate(settings: Settings, folder: Path) -> bytes | None:
+    if settings.certificate is None:
+        return None
+    return load_certificate((folder / settings.certificate).read_text(encoding="ascii"))
+
+
+def _read_again(service: Service) -> tuple[tuple[Curator, Settings], Catalog]:
+    """Returns the project and its settings as the file has them now, all but where the server listens."""
+    curator = service.curator.reopen()
+    stays = {field: getattr(service.settings, field) for field in _STAYING}
+    settings = replace(read_settings(curator.project, **stays), **stays)
+    curator.budget()
+    return (curator, settings), describe_tables(curator)
+
+
+_STAYING = (
+    "host",
+    "http_port",
+    "pg_port",
+    "certificate",
+    "key",
+    "names",
+    "behind_proxy",
+    "workers",
+    "releases",
+)
 
 
 def describe_tables(curator: Curator) -> Catalog:
@@ -205,8 +269,17 @@ class PatientProtocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for the first request."""
+        """Begins to wait for the first request; where there are too many, lets go one that waits."""
         super().connection_made(transport)
+        self._since = self.loop.time()
+        alive = (each for each in self.connections if isinstance(each, PatientProtocol))
+        living = [each for each in alive if not each.transport.is_closing()]
+        if self.limit_concurrency is not None and len(living) >= self.limit_concurrency:
+            living.sort(key=lambda each: each._since)
+            waiting = {each: each.client[0] if each.client else "" for each in living if each._is_silent}
+            silent = choose_silent(waiting)
+            if silent is not None:
+                silent.transport.abort()
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -219,6 +292,11 @@ class PatientProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
         super().connection_lost(exc)
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the client owes a request, or the rest of one."""
+        return self._is_waiting or bool(self.cycle.more_body)
 
     @property
     def _is_waiting(self) -> bool:

@@ -13,16 +13,15 @@ import json
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato.core.errors import (
     AccessDenied,
-    ApprovalNeeded,
     BudgetExceeded,
     ChargeKept,
     ReleaseError,
@@ -30,21 +29,22 @@ from sfumato.core.errors import (
     SourceError,
     TooManyRequests,
 )
-from sfumato.core.exact import format_exact, format_short
-from sfumato.serve.clock import next_reply, recent_times
-from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
+from sfumato.core.exact import format_short
+from sfumato.serve.clock import recent_times
+from sfumato.serve.facts import describe_tables, list_audit_files, list_charges, list_users
 from sfumato.serve.jobs import Jobs
+from sfumato.serve.oidc import SignIn
+from sfumato.serve.purchase import OF_DAY, AskedStatement, Purchases, Reply
 from sfumato.serve.state import Role, State, User, Verifier, add_user
 from sfumato.serve.turns import Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from markupsafe import Markup
 
     from sfumato.core.facts.project import Project
-    from sfumato.core.ledger.report import BudgetReport
     from sfumato.curator import Curator
     from sfumato.serve.settings import Settings
-    from sfumato.sql.finish import Answer
     from sfumato.sql.settle import Description
 
 Done = TypeVar("Done")
@@ -65,38 +65,11 @@ _KEPT = "the answer could not be given; the charge is kept, because a refund wou
 _UNREADABLE = "a table of the project cannot be read now; nothing was spent. The server's log says which"
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
+_LOGINS_OF_ADDRESS = 60  # wrong passwords from one address in a minute, whatever the names
 _REFUSALS = 60  # lines in the audit log that one address makes in a minute without being let in
 _LINK_SECONDS = 600.0  # a link that is left in a terminal opens nothing later
-_MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
 _MOST_ANSWERED = 10_000  # statements that are known to be stored
 _LONGEST_NAME = 64  # one more than a name may have
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """The answer to a statement: `spent` is what was charged now, `left` what the person can still spend."""
-
-    table: pa.Table
-    spent: Fraction
-    left: Fraction
-    repeated: bool = False
-    public: bool = False
-    synthetic: bool = False
-    scales: dict[str, str]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A statement with who asks it, its price and its limit; `digest` names it in approvals."""
-
-    user: User
-    text: str
-    epsilon: object
-    at_most: Fraction | None
-    parameters: tuple[object, ...]
-    digest: str
-    intervals: bool = True
 
 
 class Service:
@@ -118,6 +91,7 @@ class Service:
         most = max(1, settings.workers - 1)
         self._long = Turns(settings.workers, each=most, name="sfumato-ask")
         self._quick = Turns(settings.workers, each=most, name="sfumato-tell")
+        self._abroad = Turns(4, each=2, name="sfumato-sign-in")  # a provider that is slow holds up nothing
         self._answered: dict[str, None] = {}
         self._running: set[asyncio.Future[Any]] = set()
         self._asked: dict[str, deque[float]] = {}
@@ -127,6 +101,8 @@ class Service:
         self._links: dict[bytes, tuple[str, Verifier | None, float]] = {}  # they end with this process
         self._closing = False
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
+        self._purchases = Purchases(curator, state, settings, self._jobs)
+        self._sign_in = SignIn(settings.oidc, state, curator) if settings.oidc else None
 
     @property
     def project(self) -> Project:
@@ -136,8 +112,9 @@ class Service:
     # Who asks
 
     def may_log_in(self, name: str, *, origin: str) -> bool:
-        """Returns whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
-        return len(recent_times(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
+        """Returns whether `origin` sent few wrong passwords in the last minute, in all and for `name`."""
+        of_name = recent_times(self._failed, f"{name[:_LONGEST_NAME]} {origin}")
+        return len(of_name) < _LOGINS and len(recent_times(self._failed, origin)) < _LOGINS_OF_ADDRESS
 
     def note_login(self, name: str, *, origin: str, known: bool) -> None:
         """Records a login; one that failed counts against the name, from that address."""
@@ -146,7 +123,8 @@ class Service:
         if known:
             self.note("login", name, outcome="ok")
         else:
-            recent_times(self._failed, f"{name} {origin}").append(time.monotonic())
+            for failed in (f"{name} {origin}", origin):
+                recent_times(self._failed, failed).append(time.monotonic())
             self._note_refusal("login", name)
 
     def _note_refusal(self, event: str, name: str = "") -> None:
@@ -159,7 +137,9 @@ class Service:
     def check_password(self, name: str, password: str, *, origin: str) -> User | None:
         """Returns the person, if the password is theirs; takes as long for a name that is not known."""
         if not self.may_log_in(name, origin=origin):
-            raise TooManyRequests("too many wrong passwords for this name; wait a minute")
+            raise TooManyRequests(
+                "too many wrong passwords for this name or from your address; wait a minute"
+            )
         known = self.state.find_verifier(name).fits(password)
         self.note_login(name, origin=origin, known=known)
         return self.state.find_user(name) if known else None
@@ -200,6 +180,28 @@ class Service:
         self.note("link", name, outcome="ok")
         return self.state.open_session(user.name)
 
+    async def begin_sign_in(self, onward: str, *, origin: str) -> tuple[str, str]:
+        """Returns where somebody signs in who goes `onward` then, and what their browser keeps meanwhile."""
+        return await self._ask_provider(origin, lambda sign_in: sign_in.begin(onward))
+
+    async def finish_sign_in(self, kept: str, given: Mapping[str, str], *, origin: str) -> tuple[str, str]:
+        """Returns the secret of the session of somebody who comes back, and where they were going."""
+        name, session, onward = await self._ask_provider(origin, lambda each: each.finish(kept, given))
+        self.note("sign in", name, outcome="ok")
+        return session, onward
+
+    async def _ask_provider(self, origin: str, work: Callable[[SignIn], Done]) -> Done:
+        sign_in = self._sign_in
+        if sign_in is None:
+            raise AccessDenied("this server has accounts of its own alone")
+        if not self.may_log_in("", origin=origin):
+            raise TooManyRequests("too many sign-ins from your address failed; wait a minute")
+        try:
+            return await asyncio.wrap_future(self._abroad.submit(origin, lambda: work(sign_in)))
+        except AccessDenied as error:
+            self.note_login("", origin=origin, known=False)
+            raise AccessDenied(f"{error}; sign in again, or ask who runs this server") from None
+
     # Questions
 
     async def describe(
@@ -225,7 +227,7 @@ class Service:
     ) -> dict[str, Any]:
         """Returns what a statement would cost and err, and whether it is paid for already; spends nothing."""
         self.admit(user, "explain")
-        return await self.run(user, lambda: self._explain(user, text, epsilon, tuple(parameters)))
+        return await self.run(user, lambda: self._purchases.explain(user, text, epsilon, tuple(parameters)))
 
     async def ask(
         self,
@@ -247,12 +249,12 @@ class Service:
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
         stages: list[str] = []  # none until something is charged
-        ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest(), intervals)
+        ask = AskedStatement(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest(), intervals)
 
         def work(*, stored: bool = False) -> Reply | SfumatoError | None:
             limited = replace(ask, at_most=Fraction(0)) if stored else ask
             try:
-                return self._buy(limited, started=time.monotonic(), progress=stages.append)
+                return self._purchases.buy(limited, progress=stages.append)
             except BudgetExceeded as error:
                 return None if stored else error
             except SourceError as error:
@@ -281,7 +283,7 @@ class Service:
     async def budget(self, user: User) -> dict[str, Any]:
         """Returns what the project and the person may spend, spent and have left, as exact texts."""
         self.admit(user, "budget")
-        return await self.run(user, lambda: self._budget(user))
+        return await self.run(user, lambda: self._purchases.describe_budget(user))
 
     async def tables(self, user: User) -> list[dict[str, Any]]:
         """Returns the tables: public facts of the project file, names and kinds of columns."""
@@ -299,6 +301,11 @@ class Service:
         self.admit(user, "ledger")
         return await self.run(user, lambda: list_charges(self.curator, None))
 
+    async def audit_files(self, user: User) -> list[Path]:
+        """Returns the files of the audit log, the oldest first."""
+        self.admit(user, "ledger")
+        return await self.run(user, lambda: list_audit_files(self.project.folder))
+
     # Releases
 
     async def check(self, user: User, recipe: str) -> dict[str, Any]:
@@ -310,7 +317,7 @@ class Service:
     async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
         """Begins the release `name`, and returns its job; what costs too much for one person alone waits."""
         self.admit(user, "release")
-        trusted, above = user.role == "steward", self.settings.approve_above
+        trusted = user.role == "steward"
 
         def add() -> tuple[int, bool]:
             check = self._jobs.check(recipe, files=trusted)
@@ -318,8 +325,14 @@ class Service:
                 raise BudgetExceeded(
                     "the budget has no room for this release; nothing was spent", left=check.left
                 )
-            price = self._jobs.price(check, self.project.delta)
-            waits = above is not None and not trusted and (price is None or price > above)
+            price = self._jobs.price(check)
+            most, above = self._purchases.find_left_today(user), self._purchases.find_unasked(user)
+            if most is not None and (price is None or price > most):
+                told = (
+                    f"at most epsilon {format_short(most)} is left to you, beside what is at work: {OF_DAY}"
+                )
+                raise BudgetExceeded(f"{told}; nothing was spent", left=most)
+            waits = above is not None and (price is None or price > above)
             number = self._jobs.add(user.name, name, recipe, status="approval" if waits else "waiting")
             if waits:
                 self.state.ask_approval(
@@ -331,11 +344,22 @@ class Service:
                 )
             return number, waits
 
-        number, waits = await self.run(user, add, long=True)
+        def add_alone() -> tuple[int, bool]:
+            with self._purchases.hold(user):
+                return add()
+
+        number, waits = await self.run(user, add_alone, long=True)
         self.note("release", user.name, job=number, outcome="waits" if waits else "begun")
         if not waits:
             self._jobs.start(number)
         return await self.job(user, number)
+
+    def renew(self, curator: Curator, settings: Settings) -> None:
+        """Serves the project and the settings that were read again; what is at work ends as it began."""
+        self.curator, self.settings = curator, settings
+        self._purchases.renew(curator, settings)
+        self._jobs.renew(curator)
+        self._sign_in = SignIn(settings.oidc, self.state, curator) if settings.oidc else None
 
     def resume_jobs(self) -> None:
         """Begins again what a stop has interrupted; each goes on under the charge that it made."""
@@ -374,6 +398,11 @@ class Service:
         """Returns the report on a release: one page of HTML."""
         self.admit(user, "releases")
         return await self.run(user, lambda: self._jobs.report(name), long=True)
+
+    async def release_picture(self, user: User, name: str) -> list[tuple[str, Markup]]:
+        """Returns the charts of a release, each with what it shows."""
+        self.admit(user, "releases")
+        return await self.run(user, lambda: self._jobs.picture(name), long=True)
 
     async def ask_release(self, user: User, name: str, text: str) -> pa.Table:
         """Returns the answer of a released model, which is public: it costs nothing."""
@@ -429,6 +458,13 @@ class Service:
 
         before, after = await self.run(user, change)
         self.note("share", user.name, about=name, before=before, after=after)
+
+    async def set_limits(self, user: User, name: str, limits: Mapping[str, Fraction | None]) -> None:
+        """Sets the limits of a person that are given: the price of plain SELECTs, what a day may cost."""
+        self.admit(user, "users")
+        await self.run(user, lambda: self.state.set_limits(name, limits))
+        after = {key: None if each is None else str(each) for key, each in limits.items()}
+        self.note("limits", user.name, about=name, after=after)
 
     async def approvals(self, user: User) -> list[dict[str, Any]]:
         """Returns what waits for a steward and what was decided, the newest first; others see their own."""
@@ -495,9 +531,24 @@ class Service:
         """Adds to the audit log: who did what, when, and how it ended; never a value of a record."""
         self._log({"event": event, "person": person, **CALLER.get(), **facts})
 
-    def metrics(self) -> dict[str, float]:
-        """Returns counts of what happened since the start, and how much is going on."""
-        return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
+    async def metrics(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Returns counts of what happened since the start; and what is going on, waits, and is left."""
+
+        def look() -> dict[str, float]:
+            report, open_ = self.curator.budget(), ("waiting", "running", "approval")
+            jobs = [each["status"] for each in self.state.jobs() if each["status"] in open_]
+            waiting = [each for each in self.state.approvals() if each["status"] == "waiting"]
+            return {
+                "budget_epsilon": float(report.total),
+                "budget_epsilon_spent": float(report.spent),
+                "budget_epsilon_left": float(report.left),
+                "charges": float(len(report.charges)),
+                "jobs_open": float(len(jobs)),
+                "approvals_waiting": float(len(waiting)),
+            }
+
+        going = {"running": float(len(self._running)), "queued": float(self._long.waiting)}
+        return dict(self._counts), going | await self.run(None, look)
 
     async def is_ready(self) -> bool:
         """Returns whether people, ledger and every table can be read; where not, the log names what."""
@@ -528,135 +579,7 @@ class Service:
         await self._jobs.close()
         self._long.close()
         self._quick.close()
-
-    # In workers
-
-    def _buy(self, ask: _Question, *, started: float, progress: Callable[[str], None]) -> Reply:
-        def pace() -> None:
-            # In the worker, and before the answer is stored: nobody can see when the reading has ended, not
-            # by asking the same meanwhile, nor by asking whether it is there. A reading after this one has a
-            # grid of its own, or the waits of a statement with many would double and double.
-            nonlocal started
-            elapsed = time.monotonic() - started
-            time.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
-            started = time.monotonic()
-
-        user, limit, above = ask.user, ask.at_most, self.settings.approve_above
-        if user.role == "steward":
-            above = None
-        # Taken before the purchase, so that two at once are not paid by one approval.
-        approved = None if above is None else self.state.use_approval(user.name, ask.digest)
-        spent = Fraction(0)
-        try:
-            if above is not None:
-                if approved is None:
-                    self._refuse_unapproved(ask, above)
-                most = above if approved is None else max(above, Fraction(approved))
-                limit = most if limit is None else min(limit, most)
-            answer = self.curator.sql(
-                ask.text,
-                epsilon=ask.epsilon,
-                parameters=ask.parameters,
-                asked_by=user.name,
-                at_most=limit,
-                progress=progress,
-                pace=pace,
-                most_values=_MOST_VALUES,
-                intervals=ask.intervals,
-            )
-            spent = answer.spent
-        except ChargeKept:
-            approved = None  # it has paid, though nobody saw the answer
-            raise
-        finally:
-            if approved is not None and not spent:
-                self.state.return_approval(user.name, ask.digest)
-        left = self._left(user)
-        return Reply(
-            table=answer.table,
-            spent=answer.spent,
-            left=left,
-            repeated=answer.repeated,
-            public=answer.public or answer.explanation is not None,
-            synthetic=answer.synthetic,
-            scales=dict(answer.scales),
-            notes=(*explain_cost(answer, left), *answer.notes),
-        )
-
-    def _refuse_unapproved(self, ask: _Question, above: Fraction) -> None:
-        price = self._price(ask.text, ask.epsilon, ask.parameters).price
-        if price is None or price.stored or price.epsilon <= above:
-            return
-        left = self._left(ask.user)
-        if price.epsilon > left:
-            raise BudgetExceeded(
-                f"this costs epsilon {format_short(price.epsilon)}, and epsilon {format_short(left)} is left "
-                "to you. Nothing was spent; ask for less, or ask a steward for a larger share",
-                left=left,
-            )
-        number = self.state.ask_approval(
-            ask.user.name,
-            kind="statement",
-            subject=ask.text,
-            digest=ask.digest,
-            epsilon=format_exact(price.epsilon),
-        )
-        raise ApprovalNeeded(
-            f"this costs epsilon {format_short(price.epsilon)}, and more than {format_short(above)} needs a "
-            f"steward's approval; it waits as number {number}, nothing was spent. Ask again once it is there",
-            number=number,
-        )
-
-    def _price(self, text: str, epsilon: object, parameters: tuple[object, ...]) -> Answer:
-        explained = text if text.lstrip().lower().startswith("explain") else f"EXPLAIN {text}"
-        return self.curator.sql(explained, epsilon=epsilon, parameters=parameters, most_values=_MOST_VALUES)
-
-    def _explain(
-        self, user: User, text: str, epsilon: object, parameters: tuple[object, ...]
-    ) -> dict[str, Any]:
-        answer, left = self._price(text, epsilon, parameters), self._left(user)
-        price = answer.price
-        if price is None:
-            return {
-                "text": answer.explanation or "",
-                "epsilon": "0",
-                "free": True,
-                "left": format_exact(left),
-            }
-        above = self.settings.approve_above
-        waits = above is not None and user.role != "steward" and price.epsilon > above
-        lines = [answer.explanation or ""]
-        if not price.stored and self.curator.share(user.name) is not None:
-            verdict = "fits" if price.epsilon <= left else "does NOT fit"
-            lines.append(f"  share        epsilon {format_short(left)} left to you; this statement {verdict}")
-        if not price.stored and waits:
-            lines.append("  approval     a steward has to approve it first")
-        return {
-            "text": "\n".join(lines),
-            "epsilon": format_exact(price.epsilon),
-            "delta": format_exact(price.delta),
-            "errors": dict(price.errors),
-            "expected": {name: each.describe() for name, each in price.expected.items()},
-            "notes": list(answer.notes),
-            "groups": price.groups,
-            "free": price.stored,
-            "stored": price.stored,
-            "admitted": price.stored or (price.admitted and price.epsilon <= left),
-            "approval": waits,
-            "left": format_exact(left),
-        }
-
-    def _left(self, user: User) -> Fraction:
-        total, share = self.curator.budget(), self.curator.share(user.name)
-        return min(Fraction(total.left), Fraction(total.left if share is None else share.left))
-
-    def _budget(self, user: User) -> dict[str, Any]:
-        def describe(report: BudgetReport) -> dict[str, Any]:
-            return {"total": str(report.total), "spent": str(report.spent), "left": str(report.left)}
-
-        total, share = self.curator.budget(), self.curator.share(user.name)
-        own = None if share is None else describe(share)
-        return {**describe(total), "delta": str(total.delta), "share": own}
+        self._abroad.close()
 
     def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
         self._counts["asks"] += 1

@@ -13,6 +13,7 @@ from sfumato.core.errors import SchemaError
 from sfumato.core.exact import parse_positive
 from sfumato.core.facts.column import refuse_unknown_keys
 from sfumato.core.facts.project import Project
+from sfumato.serve.oidc import Oidc, read_oidc
 
 _PORTS = range(65536)
 
@@ -23,10 +24,12 @@ class Settings:
 
     `certificate` and `key` are files of a TLS certificate, needed wherever others than this machine may
     connect; `names` are the names under which it is reached. What costs more than epsilon `approve_above`
-    waits for a steward. `session_budget` is the most that one connection or agent may spend unless it says
-    otherwise, `per_minute` the questions of one person in a minute, `connections` all at once, `workers`
-    the new questions that are answered at a time. `releases` is the folder where releases are published,
-    `reply_every` the first reply time in seconds (docs/proofs/serve.md).
+    waits for a steward, and so does what takes anybody's charges of 24 hours above `approve_daily`; with
+    `approve_stewards` stewards wait for another one, too. `session_budget` is the most that one connection or
+    agent may spend unless it says otherwise, `per_minute` the questions of one person in a minute,
+    `connections` all at once, `workers` the new questions that are answered at a time. `releases` is the
+    folder where releases are published, `reply_every` the first reply time in seconds (docs/proofs/serve.md).
+    The audit log begins a new file after `audit_megabytes`, and keeps `audit_files` besides.
     """
 
     host: str = "127.0.0.1"
@@ -36,13 +39,18 @@ class Settings:
     key: str | None = None
     names: tuple[str, ...] = ()
     approve_above: Fraction | None = None
+    approve_daily: Fraction | None = None
+    approve_stewards: bool = False
     session_budget: Fraction | None = None
     per_minute: int = 3000
     connections: int = 500
     workers: int = 4
+    audit_megabytes: int = 64
+    audit_files: int = 100
     releases: str = "releases"
     reply_every: float = 0.05
     behind_proxy: bool = False
+    oidc: Oidc | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -94,22 +102,24 @@ def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
 
 
 def _parse(key: str, value: Any) -> object:  # noqa: ANN401 - as TOML or a command line gives it
-    if key in ("approve_above", "session_budget"):
+    if key == "oidc":
+        return read_oidc(value)
+    if key in ("approve_above", "approve_daily", "session_budget"):
         return parse_positive(value, name=f"[serve] {key}")
     if key == "names":
         if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
             raise SchemaError("[serve] names is a list of host names")
         return tuple(name.lower() for name in value)
-    if key == "behind_proxy":
+    if key in ("behind_proxy", "approve_stewards"):
         if not isinstance(value, bool):
-            raise SchemaError("[serve] behind_proxy is true or false")
+            raise SchemaError(f"[serve] {key} is true or false")
         return value
     if key == "reply_every":
         seconds = float(parse_positive(value, name=f"[serve] {key}"))
         if not 0.001 <= seconds <= 60:
             raise SchemaError("[serve] reply_every is a number of seconds from 0.001 to 60")
         return seconds
-    if key in ("http_port", "pg_port", "per_minute", "connections", "workers"):
+    if isinstance(getattr(Settings(), key), int):
         if not isinstance(value, int) or isinstance(value, bool) or value < (0 if "port" in key else 1):
             raise SchemaError(f"[serve] {key} is a whole number")
         if "port" in key and value not in _PORTS:

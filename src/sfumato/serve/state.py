@@ -14,9 +14,10 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -36,14 +37,33 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
 _SESSION_SECONDS = 12 * 3600  # a working day
 _OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
 _LAYOUT = files("sfumato.serve").joinpath("state.sql").read_text("utf-8")
+_VERSION = 3
+_UPGRADES = {  # from the version before
+    2: tuple(f"ALTER TABLE people ADD COLUMN {name} TEXT" for name in ("epsilon", "session_budget", "daily")),
+    3: tuple(
+        f"ALTER TABLE people ADD COLUMN {name}" for name in ("subject TEXT", "given TEXT", "ends_at REAL")
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Somebody who may ask: a name, and what they may do."""
+    """Somebody who may ask: a name, what they may do, and limits that a steward has set.
+
+    `epsilon` is the price of their plain SELECTs unless their connection has another, `session_budget` the
+    most that one of their connections may spend, and `daily` the most that they may spend in 24 hours.
+    """
 
     name: str
     role: Role
+    epsilon: Fraction | None = None
+    session_budget: Fraction | None = None
+    daily: Fraction | None = None
+
+
+LIMITS = ("epsilon", "session_budget", "daily")
+_KNOWN = f"name, role, {', '.join(LIMITS)}"
+_NOW = "coalesce(ends_at, 1e99) > ?"  # who signs in elsewhere is known here for a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +104,26 @@ class State:
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._open() as connection:
-            connection.executescript(_LAYOUT)
+            connection.execute("BEGIN IMMEDIATE")  # several servers may begin at once
+            ((version,),) = connection.execute("PRAGMA user_version")
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'people'").fetchall()
+            version = max(version, 1) if tables else _VERSION
+            if version > _VERSION:
+                raise LedgerError(f"{path.name!r} is of a newer version of sfumato; install that one")
+            upgrades = (each for step in range(version + 1, _VERSION + 1) for each in _UPGRADES[step])
+            for statement in (*upgrades, *_LAYOUT.split(";"), f"PRAGMA user_version = {_VERSION}"):
+                connection.execute(statement)
         self._run("INSERT OR IGNORE INTO facts VALUES ('secret', ?)", secrets.token_bytes(32))
         ((self._secret,),) = self._run("SELECT value FROM facts WHERE name = 'secret'")
         path.chmod(0o600)
 
-    def add_user(self, name: str, role: Role, *, password: str | None = None) -> str:
-        """Adds a person, and returns their token; without a `password` the token is also that."""
+    def add_user(
+        self, name: str, role: Role, *, password: str | None = None, subject: str | None = None
+    ) -> str:
+        """Adds a person, and returns their token; without a `password` the token is also that.
+
+        `subject` is what a provider calls somebody who signs in there; until `renew_person` they are not in.
+        """
         if not _NAME.fullmatch(name):
             raise AccessDenied(
                 "a name begins with a letter and has letters, digits and _ . @ - only, 63 at most"
@@ -103,10 +136,18 @@ class State:
         verifier = _pack(make_verifier(password or token), of_token=not password)
         try:
             self._run(
-                "INSERT INTO people VALUES (?, ?, ?, ?, ?)", name, role, verifier, _digest(token), time.time()
+                "INSERT INTO people VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, ?, NULL, ?)",
+                name,
+                role,
+                verifier,
+                _digest(token),
+                time.time(),
+                subject,
+                None if subject is None else 0,
             )
         except sqlite3.IntegrityError:
-            raise AccessDenied(f"there is a user {name!r} already; remove it first") from None
+            taken = "remove it first" if subject is None else "ask a steward"
+            raise AccessDenied(f"there is a user {name!r} already; {taken}") from None
         return token
 
     def remove_user(self, name: str) -> None:
@@ -115,6 +156,32 @@ class State:
             if not connection.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount:
                 raise AccessDenied(f"there is no user {name!r}")
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
+
+    def find_subject(self, subject: str) -> tuple[str, str] | None:
+        """Returns the name of whom a provider calls `subject`, and what their groups gave them last."""
+        found = self._run("SELECT name, coalesce(given, '') FROM people WHERE subject = ?", subject)
+        return found[0] if found else None
+
+    def renew_person(self, name: str, role: str, *, given: str, seconds: float) -> None:
+        """Lets somebody who signed in at a provider in, as `role`, for so many seconds."""
+        query = "UPDATE people SET role = ?, given = ?, ends_at = ? WHERE name = ? AND subject IS NOT NULL"
+        self._run(query, role, given, time.time() + seconds, name)
+
+    def end_person(self, name: str) -> None:
+        """Takes role, sessions, token and password from somebody until they sign in elsewhere again."""
+        with self._open() as connection:
+            query = "UPDATE people SET role = 'viewer', given = NULL, ends_at = 0, token = NULL, verifier = ?"
+            unknown = _pack(make_verifier(secrets.token_urlsafe(32)), of_token=True)
+            connection.execute(f"{query} WHERE name = ? AND subject IS NOT NULL", (unknown, name))
+            connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
+
+    def keep_people(self, names: Collection[str]) -> list[str]:
+        """Ends everybody who signs in at a provider and is not one of `names`, and returns them."""
+        known = self._run("SELECT name FROM people WHERE subject IS NOT NULL AND ends_at > 0 ORDER BY 1")
+        gone = [name for (name,) in known if name not in names]
+        for name in gone:
+            self.end_person(name)
+        return gone
 
     def new_token(self, name: str) -> str:
         """Makes a token in place of the person's; as a password, too, if that was the token."""
@@ -132,25 +199,38 @@ class State:
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
         return token
 
+    def set_limits(self, name: str, limits: Mapping[str, Fraction | None]) -> None:
+        """Changes the `limits` of a person that are given; None takes one away."""
+        for key in LIMITS:
+            if key in limits and not self._run(
+                f"UPDATE people SET {key} = ? WHERE name = ? RETURNING name",
+                *(None if limits[key] is None else str(limits[key]), name),
+            ):
+                raise AccessDenied(f"there is no user {name!r}")
+
     def users(self) -> list[User]:
         """Everybody, in the order of their names."""
-        return [User(name=n, role=r) for n, r in self._run("SELECT name, role FROM people ORDER BY 1")]
+        return [_read_user(row) for row in self._run(f"SELECT {_KNOWN} FROM people ORDER BY 1")]
 
     def find_user(self, name: str, *, proven: Verifier | None = None) -> User | None:
         """Gives the person called `name`; if `proven` is given, only while it still proves their password."""
-        for role, verifier in self._run("SELECT role, verifier FROM people WHERE name = ?", name):
+        for *row, verifier in self._run(
+            f"SELECT {_KNOWN}, verifier FROM people WHERE name = ? AND {_NOW}", name, time.time()
+        ):
             if proven in (None, _unpack(verifier)):
-                return User(name=name, role=role)
+                return _read_user(row)
         return None
 
     def find_token(self, token: str) -> User | None:
         """Returns whose token it is."""
-        found = self._run("SELECT name, role FROM people WHERE token = ?", _digest(token))
-        return User(name=found[0][0], role=found[0][1]) if found else None
+        found = self._run(
+            f"SELECT {_KNOWN} FROM people WHERE token = ? AND {_NOW}", _digest(token), time.time()
+        )
+        return _read_user(found[0]) if found else None
 
     def find_verifier(self, name: str) -> Verifier:
         """Returns what proves a person's password; for an unknown name one that nothing fits."""
-        if found := self._run("SELECT verifier FROM people WHERE name = ?", name):
+        if found := self._run(f"SELECT verifier FROM people WHERE name = ? AND {_NOW}", name, time.time()):
             return _unpack(found[0][0])
 
         def invent(what: str) -> bytes:
@@ -161,11 +241,11 @@ class State:
             salt=salt, iterations=ITERATIONS, stored_key=invent("stored"), server_key=invent("server")
         )
 
-    def open_session(self, name: str) -> str:
-        """Opens a session of a browser, which ends after half a day, and returns its secret."""
+    def open_session(self, name: str, *, seconds: float = _SESSION_SECONDS) -> str:
+        """Opens a session of a browser, which ends after half a day or `seconds`, and returns its secret."""
         secret, now = secrets.token_urlsafe(32), time.time()
         self._run("DELETE FROM sessions WHERE ends_at < ?", now)
-        row = (_digest(secret), name, secrets.token_urlsafe(24), now + _SESSION_SECONDS)
+        row = (_digest(secret), name, secrets.token_urlsafe(24), now + seconds)
         self._run("INSERT INTO sessions VALUES (?, ?, ?, ?)", *row)
         return secret
 
@@ -180,6 +260,23 @@ class State:
     def close_session(self, secret: str) -> None:
         """Ends a session."""
         self._run("DELETE FROM sessions WHERE digest = ?", _digest(secret))
+
+    def sign(self, text: str) -> str:
+        """Returns `text` with what proves to all servers of the project that one of them wrote it."""
+        return f"{text}.{hmac.digest(self._secret, f'signed {text}'.encode(), 'sha256').hex()}"
+
+    def read_signed(self, signed: str) -> str | None:
+        """Returns the text that `sign` was given; None if somebody else wrote it."""
+        text = signed.rpartition(".")[0]
+        return text if hmac.compare_digest(self.sign(text).encode(), signed.encode()) else None
+
+    def use_once(self, secret: str, *, seconds: float) -> bool:
+        """Returns whether nobody used `secret` before, by any server, in the last `seconds`."""
+        try:  # a session of nobody
+            self._run("INSERT INTO sessions VALUES (?, '', '', ?)", _digest(secret), time.time() + seconds)
+        except sqlite3.IntegrityError:
+            return False
+        return True
 
     def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
         """Returns the number of the request for what `digest` names; the same while it waits."""
@@ -215,12 +312,12 @@ class State:
         """Approves or refuses a request, and returns it."""
         names = ("number", "person", "kind", "subject", "digest", "epsilon", "status")
         found = self._run(
-            "UPDATE approvals SET status = ?, decided_by = ? WHERE number = ? AND status = 'waiting'"
-            f" RETURNING {', '.join(names)}",
+            "UPDATE approvals SET status = ?1, decided_by = ?2 WHERE number = ?3 AND status = 'waiting'"
+            f" AND (person <> ?2 OR ?1 = 'refused') RETURNING {', '.join(names)}",
             *("approved" if approve else "refused", decided_by, number),
         )
         if not found:
-            raise AccessDenied(f"no request {number} waits for a decision")
+            raise AccessDenied(f"no request {number} waits for your decision")
         return dict(zip(names, found[0], strict=True))
 
     def approvals(self) -> list[dict[str, Any]]:
@@ -325,6 +422,14 @@ def add_user(
         state.remove_user(name)
         raise
     return token
+
+
+def _read_user(row: Sequence[Any]) -> User:
+    name, role, *limits = row
+    amounts = {
+        key: None if each is None else Fraction(each) for key, each in zip(LIMITS, limits, strict=True)
+    }
+    return User(name=name, role=role, **amounts)
 
 
 def _digest(secret: str) -> bytes:

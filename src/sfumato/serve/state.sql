@@ -1,8 +1,10 @@
--- The file serve.db.
+-- The file serve.db, of the version that state.py names.
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
     name TEXT PRIMARY KEY, role TEXT NOT NULL, verifier TEXT NOT NULL, token BLOB UNIQUE,
-    added_at REAL NOT NULL);
+    added_at REAL NOT NULL, epsilon TEXT, session_budget TEXT, daily TEXT,
+    subject TEXT, given TEXT, ends_at REAL);
+CREATE UNIQUE INDEX IF NOT EXISTS subjects ON people (subject);
 CREATE TABLE IF NOT EXISTS sessions (
     digest BLOB PRIMARY KEY, person TEXT NOT NULL, csrf TEXT NOT NULL, ends_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS approvals (

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from sfumato.core.errors import TooManyRequests
 
 Done = TypeVar("Done")
+Line = TypeVar("Line")
 
 _MOST_WAITING = 1000  # of one person; clients that leave do not take back what they asked
 
@@ -52,6 +53,12 @@ class Turns:
             self._begin()
         return future
 
+    @property
+    def waiting(self) -> int:
+        """How much waits for its turn."""
+        with self._guard:
+            return sum(map(len, self._waiting.values()))
+
     def close(self) -> None:
         """Lets nothing new begin; does not wait for what is at work."""
         with self._guard:
@@ -80,3 +87,15 @@ class Turns:
             self._busy[person] -= 1
             self._busy += Counter()  # forgets people with nothing at work
             self._begin()
+
+
+def choose_silent(waiting: Mapping[Line, str]) -> Line | None:
+    """Returns whom to let go of those who connected and ask nothing, the longest waiting first.
+
+    It is the first of the address that has most of them, so that one address cannot fill all places.
+
+    >>> choose_silent({"first": "192.0.2.1", "second": "192.0.2.7", "third": "192.0.2.7"})
+    'second'
+    """
+    each = Counter(waiting.values())
+    return max(waiting, key=lambda line: each[waiting[line]], default=None)

@@ -1,6 +1,7 @@
 """The JSON API: what it answers, what it refuses, and that its description says so."""
 
 import asyncio
+import json
 import re
 import time
 
@@ -231,6 +232,13 @@ def test_people(call):
     assert call("POST", "/api/users/bo/share", by="ada", send={"share": "1/4"}).json["share"] == 0.25
     assert call("GET", "/api/budget", by=token).json["share"]["left"] == 0.25
     assert call("POST", "/api/users/bo/share", by="ana", send={"share": 9}).status == 403
+    assert call("POST", "/api/users/bo/share", by="ana", send={"daily": 9}).status == 403
+    limits = {"daily": "1/8", "epsilon": None}
+    assert call("POST", "/api/users/bo/share", by="ada", send=limits).json["daily"] == 0.125
+    assert call("GET", "/api/budget", by=token).json["share"]["left"] == 0.25  # as it was
+    (bo,) = (each for each in call("GET", "/api/users", by="ada").json["users"] if each["name"] == "bo")
+    assert bo["daily"] == "0.125"
+    assert "epsilon" not in bo
     fresh = call("POST", "/api/users/bo/token", by="ada").json["token"]
     assert call("GET", "/api/budget", by=token).status == 401
     assert call("GET", "/api/budget", by=fresh).status == 200
@@ -274,6 +282,14 @@ def test_a_release_from_recipe_to_report(call, site):
         == 404
     )
     assert call("POST", "/api/releases/by-clinic/predict", by="vic", send={"rows": "x\n1\n"}).status == 404
+
+
+def test_the_audit_log_is_exported_to_stewards(call, site):
+    (site.folder / "audit-20260101T000000000000.jsonl").write_text('{"event": "start"}\n')
+    (site.folder / "audit.jsonl").write_text('{"event": "stop"}\n')
+    got = call("GET", "/api/audit", by="ada")
+    assert [json.loads(line)["event"] for line in got.text.splitlines()] == ["start", "stop"]
+    assert call("GET", "/api/audit", by="ana").status == 403
 
 
 def test_the_ledger_is_for_stewards(call):
@@ -324,3 +340,6 @@ def test_health_and_metrics_need_no_token(site):
     metrics = site.call("GET", "/metrics").text
     assert re.search(r"^sfumato_requests\S* \d+$", metrics, re.MULTILINE)
     assert "visits" not in metrics
+    for name in ("budget_epsilon 60", "budget_epsilon_left", "charges", "approvals_waiting", "queued 0"):
+        assert f"\nsfumato_{name}" in metrics
+    assert "# TYPE sfumato_budget_epsilon gauge\n" in metrics

@@ -8,6 +8,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.serve.facts import describe_tables
 from sfumato.serve.web.pages import _write_examples
 
 PRICED = "DP-SELECT 0.25 month, COUNT(*) AS n, AVG(fee) AS mean FROM visits GROUP BY month ORDER BY month"
@@ -76,8 +77,7 @@ def test_names_that_need_quotes_have_them(tmp_path):
     columns = {"Date Type": {"values": ["a", "b"]}, "education-num": {"values": ["c"]}}
     (tmp_path / "t.csv").write_text("Date Type,education-num\na,c\n")
     curator = sf.open(write_project(tmp_path, columns, source="t.csv", table="drug-deaths"))
-    listed = [{"name": name, **spec} for name, spec in columns.items()]
-    examples = _write_examples([{"name": "drug-deaths", "columns": listed}])
+    examples = _write_examples(describe_tables(curator))
     assert len(examples) == 3
     for sql in examples:
         assert curator.sql(f"EXPLAIN {sql}").price.admitted
@@ -127,10 +127,18 @@ def test_a_steward_adds_and_removes_people(site, ada):
         "POST", "/people", cookie=ada, form={"csrf": csrf, "action": "token", "name": "cy"}
     ).text
     assert token not in fresh
-    assert (
-        site.call("POST", "/people", cookie=ada, form={"csrf": csrf, "action": "remove", "name": "cy"}).status
-        == 303
-    )
+    limits = {"csrf": csrf, "action": "share", "name": "cy", "epsilon": "0.1", "daily": "2"}
+    assert site.call("POST", "/people", cookie=ada, form=limits).status == 303
+    assert "ε 0.1 a plain SELECT" in site.call("GET", "/people", cookie=ada).text
+    taken = {**limits, "epsilon": "none", "daily": ""}
+    assert site.call("POST", "/people", cookie=ada, form=taken).status == 303
+    shown = site.call("GET", "/people", cookie=ada).text
+    assert "ε 2 a day" in shown
+    assert "a plain SELECT</span>" not in shown
+    remove = {"csrf": csrf, "action": "remove", "name": "cy"}
+    assert "Remove <b>cy</b>?" in site.call("POST", "/people", cookie=ada, form=remove).text  # asked first
+    assert "cy" in [each.name for each in site.service.state.users()]
+    assert site.call("POST", "/people", cookie=ada, form={**remove, "sure": "yes"}).status == 303
     assert site.call("GET", "/api/budget", by=token).status == 401
 
 
@@ -182,6 +190,7 @@ def test_the_wizard_ends_in_a_release_that_viewers_read(site, ada):
     assert "first" in site.call("GET", "/releases", cookie=vic).text
     shown = site.call("GET", "/releases/first", cookie=vic).text
     assert "/api/reports/first" in shown
+    assert shown.index("<svg") < shown.index('id="files"')  # the picture comes before the files
     assert "certificate.json" in shown
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from datetime import date, datetime
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +47,24 @@ month = {from = "seen", period = "month"}
 [tables.wards]
 public = true
 source = "wards.parquet"
+"""
+CHARTS = """
+[budget]
+epsilon = 1000000
+delta = 1e-6
+[tables.visits]
+source = "visits.parquet"
+unit = "person"
+max_records = 1
+[tables.visits.columns]
+clinic = {values = ["North", "South", "East"]}
+ward = {values = ["a", "b"]}
+fee = {bounds = [0, 100]}
+visited = {range = ["2024-01-01", "2024-12-31"]}
+at = {range = ["2024-01-01", "2024-12-31"]}
+[tables.clinics]
+public = true
+source = "clinics.csv"
 """
 CLINICS = ["North", "South", "East"]  # ordered as the project file lists them
 
@@ -172,6 +191,51 @@ def test_answers_may_be_without_columns_for_their_intervals(varied, server):
         assert ask() == (names, rows)
     with psycopg.connect(dsn + " options='-csfumato.epsilon=0.1 -csfumato.intervals=off'") as connection:
         assert ask() == (plain, kept)
+
+
+def test_what_dashboards_ask_is_answered(folder, make_service):
+    """Charts, probes and tests as tools write them, none of which names a price: a steward has set it."""
+    psycopg = pytest.importorskip("psycopg")
+    days = [date(2024, 1 + row % 12, 1 + row % 28) for row in range(400)]
+    table = {
+        "person": range(400),
+        "clinic": ["North", "South", "East", "North"] * 100,
+        "ward": ["a", "b"] * 200,
+        "fee": [float(row % 90) for row in range(400)],
+        "visited": days,
+        "at": pa.array([datetime(day.year, day.month, day.day, 7) for day in days], pa.timestamp("us")),
+    }
+    pq.write_table(pa.table(table), folder / "visits.parquet")
+    (folder / "clinics.csv").write_text("name,side\nNorth,city\nSouth,city\nEast,coast\n")
+    (folder / "sfumato.toml").write_text(CHARTS, encoding="utf-8")
+    service = make_service()
+    service.state.set_limits("sue", {"epsilon": Fraction(100)})
+    asked = [query for _, query in read_cases(__file__, "test_what_dashboards_ask_is_answered")]
+    with RunningServer(service=service, catalog=describe_tables(service.curator)) as server:
+        dsn = server.dsn(user="sue", password="sue\\'s password")
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for query in asked:
+                names = [each.name for each in connection.execute(query).description]
+                assert len(set(names)) == len(names)
+            assert (spent := service.curator.budget().spent) > 0
+            connection.execute("SET sfumato.intervals = off")
+            for query in asked:
+                names = [each.name for each in connection.execute(query).description]
+                # The same answer, but for quantiles, which then spend nothing on their ends.
+                assert service.curator.budget().spent == spent or "PERCENTILE" in query, query
+                spent = service.curator.budget().spent
+                assert not [name for name in names if name.endswith(("_low", "_high"))]
+
+
+def test_pg_dump_is_refused_in_words(server):
+    if not shutil.which("pg_dump"):
+        pytest.skip("pg_dump is not installed")
+    login = ("-h", "127.0.0.1", "-p", str(server.port), "-U", "ana", "visits")
+    env = {**os.environ, "PGPASSWORD": "ana's password"}
+    done = subprocess.run(["pg_dump", *login], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode
+    assert "records are not dumped here" in done.stderr
+    assert "download what was released" in done.stderr
 
 
 @pytest.mark.slow

@@ -12,11 +12,13 @@ import ssl
 import struct
 import threading
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 
 from helpers.wire import PASSWORD, CountingService, RunningServer, SmallCatalog, make_certificate
+from sfumato.serve.wire import server as wire_server
 from sfumato.serve.wire.server import WireServer
 from sfumato.serve.wire.session import Limits
 
@@ -285,6 +287,21 @@ def test_silent_clients_are_left():
             assert b"08006" in half.recv(1000)
 
 
+def test_silent_clients_make_room_for_those_who_log_in(monkeypatch):
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(wire_server, "_SPARE", 2)
+    with RunningServer(limits=Limits(connections=4, login_seconds=120)) as server, ExitStack() as held:
+        for _ in range(20):
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        kept = [held.enter_context(psycopg.connect(server.dsn(), autocommit=True)) for _ in range(4)]
+        for _ in range(20):
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        with pytest.raises(psycopg.OperationalError, match="too many connections"):
+            psycopg.connect(server.dsn())
+        for connection in kept:  # who has logged in stays
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
 def test_idle_clients_are_left():
     async def connect():
         line = Line()
@@ -302,7 +319,7 @@ class KnowsAll(CountingService):
     """Knows everybody by the same password."""
 
     def find_user(self, name, **_):
-        return SimpleNamespace(name=name, role="analyst")
+        return SimpleNamespace(name=name, role="analyst", epsilon=None, session_budget=None)
 
     def find_verifier(self, name):
         return self.verifier
@@ -335,9 +352,9 @@ def test_the_catalog_queries_of_one_person_hold_up_nobody():
 
     async def crowd(server):
         long = [asyncio.create_task(ask(server, "ana", "SELECT 1")) for _ in range(8)]
-        while not catalog.asked:
-            await asyncio.sleep(0.01)
         async with asyncio.timeout(60):
+            while not catalog.asked:
+                await asyncio.sleep(0.01)
             for user in ("ben", "cy"):
                 assert await ask(server, user, "SELECT 1") == [(1,)]
                 assert len(await ask(server, user, "DP-SELECT 0.1 clinic FROM visits")) == 3

@@ -6,10 +6,12 @@ import time
 from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
 from helpers.wire import CLINICS, CountingService, RunningServer, make_certificate, spends
+from sfumato.serve.state import User
 from sfumato.serve.wire.session import Limits
 
 psycopg = pytest.importorskip("psycopg")
@@ -100,6 +102,22 @@ def test_a_price_for_plain_statements(server):
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="no price") as refused:
             connection.execute("SELECT COUNT(*) FROM visits")
         assert "SET sfumato.epsilon = 0.1" in refused.value.diag.message_hint
+
+
+def test_a_steward_sets_the_price_and_the_most_of_a_connection(monkeypatch):
+    ana = User(name="ana", role="analyst", epsilon=Fraction(1, 10), session_budget=Fraction(1, 4))
+    with RunningServer() as server:
+        monkeypatch.setattr(server.service, "find_user", lambda *_, **__: ana)
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            assert connection.execute("SHOW sfumato.epsilon").fetchone() == ("0.1",)
+            connection.execute("SET sfumato.session_budget = 100")
+            for _ in range(2):
+                connection.execute("SELECT clinic FROM visits")
+            with pytest.raises(psycopg.errors.ConfigurationLimitExceeded):
+                connection.execute("SELECT clinic FROM visits")
+            connection.execute("SET sfumato.epsilon = 0.05")
+            connection.execute("SELECT clinic FROM visits")
+        assert [each[1] for each in server.service.asked] == [Fraction(1, 10)] * 2 + [Fraction(1, 20)]
 
 
 def test_a_session_stops_at_its_own_budget(server):

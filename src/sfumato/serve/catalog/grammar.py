@@ -70,7 +70,12 @@ def read_statement(text: str) -> exp.Query | None:
         trees = _Dialect().parse(_TOKENS.sub(_spell, text))
     except (sqlglot.errors.SqlglotError, RecursionError):
         return None
-    return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        return None
+    for call in trees[0].find_all(exp.Anonymous):  # a function that lists what the table has
+        if isinstance(call.parent, exp.Table) and call.name.lower() == "pg_show_all_settings":
+            call.replace(exp.to_identifier("pg_settings"))
+    return trees[0]
 
 
 def is_about_system(tree: exp.Query) -> bool:

@@ -160,8 +160,10 @@ class _Writer:
             for cte in with_.expressions:
                 name, alias = fold(cte.args["alias"].this), cte.args["alias"]
                 if recursive:
-                    # asyncpg's search for types within types is the one recursion that is answered.
-                    if name not in ("typeinfo_tree", "typebases") or not isinstance(cte.this, exp.Union):
+                    # Answered: asyncpg's search for types within types, pgAdmin's for roles within roles.
+                    if name not in ("typeinfo_tree", "typebases", "cte") or not isinstance(
+                        cte.this, exp.Union
+                    ):
                         raise refuse("WITH RECURSIVE is not part of what the catalog answers")
                     ctes[name] = rename_columns(self.query(cte.this.left.copy(), ctes, outer), alias)
                 found = self.query(cte.this, ctes, outer)

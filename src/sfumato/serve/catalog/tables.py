@@ -134,7 +134,7 @@ def make_tables(
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection = duckdb.connect(":memory:", config={"threads": 1, "temp_directory": ""})
     connection.execute("CREATE SCHEMA sys; CREATE SCHEMA inf;")
     connection.execute(";".join(_define(each) for each in read_description().relations.values()))
     facts = _list_facts(list(_describe_project(project, stored, types)))

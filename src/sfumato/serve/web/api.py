@@ -7,12 +7,14 @@ what was sent: the body and the names in the path, held to its schema.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ from starlette.routing import Route
 from sfumato.core import __version__
 from sfumato.core.errors import ReleaseError, SfumatoError
 from sfumato.core.exact import parse_exact, parse_positive
+from sfumato.serve.state import LIMITS
 from sfumato.serve.web.exchange import (
     find_asker,
     find_service,
@@ -178,6 +181,15 @@ async def _stream_events(service: Service, records: AsyncIterator[Given]) -> Asy
     yield "event: end\ndata: {}\n\n"
 
 
+async def _send_audit(service: Service, user: User, _: Given) -> Response:
+    def read(files: list[Path]) -> Iterator[bytes]:
+        for path in files:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as lines:
+                yield from lines
+
+    return StreamingResponse(read(await service.audit_files(user)), media_type="application/x-ndjson")
+
+
 async def _send_file(service: Service, user: User, given: Given) -> Response:
     name, file = check_name(given["name"]), check_name(given["file"])
     path = await service.release_file(user, name, file)
@@ -198,10 +210,14 @@ async def _renew_token(service: Service, user: User, given: Given) -> Given:
     return {"name": given["name"], "token": await service.new_token(user, given["name"])}
 
 
-async def _set_share(service: Service, user: User, given: Given) -> Given:
-    share = _read_amount(given, "share")
-    await service.set_share(user, given["name"], share)
-    return {"name": given["name"], "share": to_plain(share)}
+async def set_limits(service: Service, user: User, given: Given) -> Given:
+    """Changes the share and the other limits of a person that are given; null takes one away."""
+    amounts = {key: _read_amount(given, key) for key in ("share", *LIMITS) if key in given}
+    if "share" in amounts:
+        await service.set_share(user, given["name"], amounts["share"])
+    if limits := {key: amount for key, amount in amounts.items() if key != "share"}:
+        await service.set_limits(user, given["name"], limits)
+    return {"name": given["name"], **to_plain(amounts)}
 
 
 async def _describe_table(table: pa.Table) -> Given:
@@ -279,12 +295,13 @@ _ANSWERS: dict[str, Callable[[Service, User, Given], Awaitable[object]]] = {
     "post_releases_name_sql": lambda s, u, g: s.ask_release(u, check_name(g["name"]), g["sql"]),
     "post_releases_name_predict": lambda s, u, g: s.predict(u, check_name(g["name"]), g["rows"]),
     "get_reports_name": _send_report,
+    "get_audit": _send_audit,
     "get_ledger": lambda s, u, _: s.ledger(u),
     "get_users": lambda s, u, _: s.users(u),
     "post_users": add_user,
     "delete_users_name": _remove_user,
     "post_users_name_token": _renew_token,
-    "post_users_name_share": _set_share,
+    "post_users_name_share": set_limits,
     "get_approvals": lambda s, u, _: s.approvals(u),
     "post_approvals": lambda s, u, g: s.decide(u, g["number"], approve=g["approve"]),
 }
@@ -402,8 +419,9 @@ async def _answer_readiness(request: Request) -> Response:
 
 async def _answer_metrics(request: Request) -> Response:
     lines = []
-    for name, value in sorted(find_service(request).metrics().items()):
-        lines += [f"# TYPE sfumato_{name} counter", f"sfumato_{name} {value:g}"]
+    for kind, found in zip(("counter", "gauge"), await find_service(request).metrics(), strict=True):
+        for name, value in sorted(found.items()):
+            lines += [f"# TYPE sfumato_{name} {kind}", f"sfumato_{name} {value:.15g}"]
     media = "text/plain; version=0.0.4; charset=utf-8"
     return PlainTextResponse("\n".join(lines) + "\n", media_type=media)
 

@@ -52,7 +52,7 @@ def make_app(service: Service) -> Starlette:
     hosts = (*named, *_LOOPBACK, settings.host) if named or settings.is_loopback else ()
     app = Starlette(
         routes=[route for room in _ROOMS for route in room.ROUTES],
-        middleware=[Middleware(_Guard, hosts=hosts)],
+        middleware=[Middleware(_Guard, hosts=hosts, names=named)],
         exception_handlers={HTTPException: _answer_failure, SfumatoError: _answer_failure},
     )
     app.router.redirect_slashes = False
@@ -63,8 +63,9 @@ def make_app(service: Service) -> Starlette:
 class _Guard:
     """Refuses calls under other names and from other sites, adds the headers, and hides what failed."""
 
-    def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], names: tuple[str, ...]) -> None:
         self._app = app
+        self._names = names
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +111,7 @@ class _Guard:
         if self._hosts and name.lower() not in self._hosts:
             return HTTPException(421, "this server is not called so; use the address that it printed")
         if scope["method"] not in ("GET", "HEAD"):
-            reason = check_origin(headers)
+            reason = check_origin(headers, names=self._names)
             if reason is not None:
                 return HTTPException(403, reason)
         return None

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -96,12 +96,17 @@ async def require_asker(request: Request, *, csrf: str | None = None) -> Asker:
     return asker
 
 
-def check_origin(headers: Mapping[str, str]) -> str | None:
-    """Returns why a request that changes something must be refused: a page of another site sent it."""
+def check_origin(headers: Mapping[str, str], *, names: Sequence[str] = ()) -> str | None:
+    """Returns why a request that changes something must be refused: a page of another site sent it.
+
+    `names` are the server's own, which a proxy need not pass on as the host.
+    """
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return "requests from pages of other sites are refused"
     origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != headers.get("host"):
+    place = (origin or "").partition("://")[2].lower()
+    own = place == headers.get("host", "").lower() or re.sub(r":\d+$", "", place) in names
+    if origin is not None and not own:
         return "requests from pages of other origins are refused"
     return None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from starlette.routing import Route
 
 from sfumato.report.pages.answers import draw_icon
 from sfumato.report.pages.render import render_page
+from sfumato.serve.oidc import CALLBACK, SECONDS
 from sfumato.serve.web.exchange import (
     WORDS,
     Asker,
@@ -27,6 +29,8 @@ from sfumato.serve.web.exchange import (
 )
 
 HOMES: dict[str, str] = {role: pages[0][0] for role, pages in WORDS["places"].items()}
+
+_LONGEST = 1500  # characters of an address that a cookie has room for
 
 
 @cache
@@ -90,8 +94,10 @@ async def enter_form(request: Request) -> tuple[Asker, dict[str, list[str]]]:
 
 async def _login(request: Request) -> Response:
     onward = request.query_params.get("next", "/")
+    oidc = find_service(request).settings.oidc
+    provider = "" if oidc is None else urlsplit(oidc.issuer).hostname
     if request.method == "GET":
-        return await show(request, None, "login.html", onward=onward, name="", message="")
+        return await show(request, None, "login.html", onward=onward, name="", message="", provider=provider)
     form = await read_form(request)
     service, name = find_service(request), field(form, "name")
     onward = field(form, "next")
@@ -101,13 +107,53 @@ async def _login(request: Request) -> Response:
     user = await run_in_threadpool(service.check_password, name, password, origin=origin)
     if user is None:
         message = "This name and password do not belong together."
-        return await show(
-            request, None, "login.html", status=401, onward=onward, name=name[:64], message=message
-        )
-    inside = onward.startswith("/") and not onward.startswith(("//", "/\\"))
+        values = {"onward": onward, "name": name[:64], "message": message, "provider": provider}
+        return await show(request, None, "login.html", status=401, **values)
     return _begin(
-        request, await run_in_threadpool(service.state.open_session, user.name), onward if inside else "/"
+        request, await run_in_threadpool(service.state.open_session, user.name), _keep_inside(onward)
     )
+
+
+def _keep_inside(onward: str) -> str:
+    """Returns the path to go on to, which is one of this server whatever was asked for."""
+    # Browsers read "\\" as "/", and leave out tabs and line breaks before they look.
+    plain = quote(re.sub(r"[\x00-\x1f]", "", onward), safe="/?=&%#+,;:@!$'()*-._~")
+    return plain if plain.startswith("/") and not plain.startswith(("//", "/%5C")) else "/"
+
+
+async def _leave_for_provider(request: Request) -> Response:
+    service, onward = find_service(request), _keep_inside(request.query_params.get("next", "/"))
+    origin = request.client.host if request.client is not None else ""
+    address, kept = await service.begin_sign_in(onward if len(onward) < _LONGEST else "/", origin=origin)
+    response = RedirectResponse(address, 303)
+    # Lax, since the provider's page leads back here.
+    response.set_cookie(
+        f"{name_cookie(request)}-oidc",
+        kept,
+        max_age=SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=request.scope["scheme"] == "https",
+    )
+    return response
+
+
+async def _come_back(request: Request) -> Response:
+    given = dict(request.query_params)
+    if len(given) != len(request.query_params.multi_items()):  # which of two would be meant?
+        raise HTTPException(400, "the reply of the provider cannot be read")
+    name = f"{name_cookie(request)}-oidc"
+    origin = request.client.host if request.client is not None else ""
+    session, onward = await find_service(request).finish_sign_in(
+        request.cookies.get(name, ""), given, origin=origin
+    )
+    response = _begin(
+        request, session, "/", shown=await show(request, None, "entered.html", onward=_keep_inside(onward))
+    )
+    # A redirect would still come from the provider's page, for which no browser sends the session's cookie.
+    response.headers["Refresh"] = f"0; url={_keep_inside(onward)}"
+    response.delete_cookie(name, httponly=True, samesite="lax", secure=request.scope["scheme"] == "https")
+    return response
 
 
 async def _enter(request: Request) -> Response:
@@ -119,8 +165,8 @@ async def _enter(request: Request) -> Response:
     return _begin(request, secret, "/")
 
 
-def _begin(request: Request, secret: str, onward: str) -> Response:
-    response = RedirectResponse(onward, 303)
+def _begin(request: Request, secret: str, onward: str, *, shown: Response | None = None) -> Response:
+    response = shown or RedirectResponse(onward, 303)
     encrypted = request.scope["scheme"] == "https"
     response.set_cookie(name_cookie(request), secret, httponly=True, samesite="strict", secure=encrypted)
     return response
@@ -143,6 +189,8 @@ async def _send_robots(_: Request) -> Response:
 ROUTES = [
     Route("/login", _login, methods=["GET", "POST"]),
     Route("/enter", _enter),
+    Route("/oidc", _leave_for_provider),
+    Route(CALLBACK, _come_back),
     Route("/logout", _logout, methods=["POST"]),
     Route("/robots.txt", _send_robots),
     Route("/static/{name}", _send_asset),

@@ -23,17 +23,21 @@ from starlette.routing import Route
 
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import RecipeError, SfumatoError
-from sfumato.core.exact import parse_exact, parse_positive
+from sfumato.core.exact import parse_exact
 from sfumato.report.pages.answers import (
-    Interval,
     Spending,
     draw_intervals_of,
     draw_meter,
     draw_sketch,
     draw_timeline,
+    find_axis,
 )
+from sfumato.report.pages.charts import draw_shape
+from sfumato.report.pages.plot import DrawnRows, divide_rows, list_points
 from sfumato.report.pages.words import clip_text, short
+from sfumato.serve.state import LIMITS
 from sfumato.serve.web import api
+from sfumato.serve.web.choose import list_rungs, read_choice, spell_name
 from sfumato.serve.web.exchange import (
     Asker,
     describe_error,
@@ -47,8 +51,10 @@ from sfumato.serve.web.frame import HOMES, enter_form, show
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from markupsafe import Markup
 
-    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.purchase import Reply
+    from sfumato.serve.service import Service
     from sfumato.serve.state import User
 
 
@@ -67,26 +73,56 @@ async def _ask(request: Request) -> Response:
         text, action = form.get("sql", [""])[0], field(form, "action")
         seen, price = field(form, "seen"), field(form, "price")
     service, user = find_service(request), asker.user
-    reply, message, status = None, "", 200
-    if action == "buy" and text.strip() and seen == _digest(text):
-        try:
-            reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
-        except SfumatoError as error:
-            status, message = find_status(error)[0], str(error)
+    shown = await _buy(service, user, text, seen=seen, price=price if action == "buy" else "")
     tables = (await api.list_tables(service, user, {}))["tables"]
     return await show(
         request,
         asker,
         "ask.html",
-        status=status,
-        text=text,
-        answer=None if reply is None else await run_in_threadpool(_describe_reply, reply),
-        message=message,
         tables=tables,
         words=list_words(tables),
         examples=_write_examples(tables),
-        **await _price(service, user, text if reply is None and not message else ""),
+        **shown,
+        **await _price(service, user, "" if shown["answer"] or shown["message"] else text),
     )
+
+
+async def _choose(request: Request) -> Response:
+    """Returns a form that asks without SQL: its statement, what errors cost, and what was bought."""
+    if request.method == "GET":
+        asker = await require_asker(request)
+        form: dict[str, list[str]] = {}
+        for name, value in request.query_params.multi_items():
+            form.setdefault(name, []).append(value)
+    else:
+        asker, form = await enter_form(request)
+    service, user = find_service(request), asker.user
+    choice = read_choice((await api.list_tables(service, user, {}))["tables"], form)
+    if choice is None:
+        raise HTTPException(404, "the project has no private table to ask about")
+    rungs, asked = await list_rungs(service, user, choice.body), field(form, "rung")
+    place = min(int(asked) if asked.isdecimal() and len(asked) < 3 else 2, max(0, len(rungs) - 1))
+    text = f"DP-SELECT {rungs[place].head if rungs else '0.1'} {choice.body}"
+    buys = request.method == "POST" and field(form, "action") == "buy"
+    shown = await _buy(
+        service, user, text, seen=field(form, "seen"), price=field(form, "price") if buys else ""
+    )
+    priced = await _price(service, user, "" if shown["answer"] or shown["message"] else text)
+    return await show(
+        request, asker, "choose.html", choice=choice, rungs=rungs, place=place, **shown, **priced
+    )
+
+
+async def _buy(service: Service, user: User, text: str, *, seen: str, price: str) -> dict[str, Any]:
+    """Returns what a page shows of `text`: its answer, if that text was priced, for at most its price."""
+    shown: dict[str, Any] = {"text": text, "answer": None, "message": "", "status": 200}
+    if price and text.strip() and seen == _digest(text):
+        try:
+            reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
+        except SfumatoError as error:
+            return {**shown, "status": find_status(error)[0], "message": str(error)}
+        shown["answer"] = await run_in_threadpool(_describe_reply, reply)
+    return shown
 
 
 async def _show_price(request: Request) -> Response:
@@ -170,26 +206,19 @@ def describe_table(table: pa.Table) -> dict[str, Any]:
     names = table.column_names
     measured = [name for name in names if f"{name}_low" in names and f"{name}_high" in names]
     ends = {f"{name}{end}" for name in measured for end in ("_low", "_high")}
-    keys = [name for name in names if name not in measured and name not in ends]
     rows = list_rows(table.select([name for name in names if name not in ends]), most=MOST_SHOWN)
     spans = {
         name: list_rows(table.select([f"{name}_low", f"{name}_high"]), most=MOST_SHOWN) for name in measured
     }
-    charts = []
-    labels = (
-        [", ".join(map(str, row)) for row in list_rows(table.select(keys), most=_MOST_DRAWN)]
-        if keys
-        else ["all"]
-    )
-    for name in measured[:_MOST_CHARTS]:
-        values = table[name].slice(0, _MOST_DRAWN).to_pylist()
-        drawn = [
-            Interval(label=label, value=float(value), low=float(low), high=float(high))
-            for label, value, (low, high) in zip(labels, values, spans[name], strict=False)
-            if None not in (value, low, high)
-        ]
-        if drawn:
-            charts.append((name, draw_intervals_of(drawn, f"{name} with its 95 % intervals")))
+    drawn = {name: divide_rows(table, name, most=_MOST_DRAWN) for name in measured[:_MOST_CHARTS]}
+    charts = [
+        (name, group.name, _draw_group(group, name, axis))
+        for name, groups in drawn.items()
+        for axis in [find_axis([each for group in groups for each in group.rows])]
+        for group in groups
+        if group.rows
+    ]
+    fewest = min((sum(len(group.rows) for group in groups) for groups in drawn.values()), default=0)
     shown = [name for name in names if name not in ends]
     heads: list[str] = []
     for name in shown:
@@ -209,8 +238,15 @@ def describe_table(table: pa.Table) -> dict[str, Any]:
         ],
         "more": table.num_rows - len(rows),
         "charts": charts,
-        "undrawn": max(0, table.num_rows - _MOST_DRAWN),
+        "undrawn": table.num_rows - fewest,
     }
+
+
+def _draw_group(group: DrawnRows, name: str, axis: tuple[float, float]) -> Markup:
+    label = f"{name}{group.name and ' where '}{clip_text(group.name)} with its 95 % intervals"
+    if group.ordered:
+        return draw_shape(list_points(group.rows), label, ends=axis)
+    return draw_intervals_of(group.rows, label, ends=axis)
 
 
 def _is_number(kind: object) -> bool:
@@ -243,15 +279,6 @@ def list_words(tables: list[dict[str, Any]]) -> str:
     )
 
 
-def spell_name(name: str) -> str:
-    """Returns a name as a statement has it, in quotes where it needs them.
-
-    >>> spell_name("month"), spell_name("Date Type")
-    ('month', '"Date Type"')
-    """
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
-
-
 def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
     """Statements to begin with, a few for every private table."""
     examples = []
@@ -259,19 +286,13 @@ def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
         if table.get("public"):
             continue
         name = spell_name(table["name"])
-        named = (each["name"] for each in table["columns"] if 0 < _size(each) <= _MOST_DRAWN)
+        named = (each["name"] for each in table["columns"] if 0 < each.get("size", 0) <= _MOST_DRAWN)
         keys = [spell_name(each) for each in islice(named, 2)]
         examples += [
             f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}",
             *(f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key}" for key in keys),
         ]
     return examples[:4]
-
-
-def _size(column: dict[str, Any]) -> int:
-    if isinstance(column.get("values"), list):
-        return len(column["values"])
-    return int(column.get("size") or (12 if column.get("period") == "month" else 0))
 
 
 async def _tables(request: Request) -> Response:
@@ -386,6 +407,7 @@ async def _release(request: Request) -> Response:
         "release.html",
         status=status,
         release=found,
+        picture=[] if answer or message else await service.release_picture(asker.user, name),
         table=spell_name(str(found.get("table") or "table")),
         text=text,
         rows=rows,
@@ -480,12 +502,18 @@ async def _people(request: Request) -> Response:
     asker, form = await enter_form(request)
     try:
         token = await _change_people(find_service(request), asker.user, form)
+    except _Unsure:
+        return await _show_people(request, asker, remove=field(form, "name"))
     except (SfumatoError, HTTPException) as error:
         status, message = find_status(error)[0], describe_error(error)["error"]["message"]
         return await _show_people(request, asker, status=status, message=message)
     if token is None:
         return RedirectResponse("/people", 303)
     return await _show_people(request, asker, token=token, name=field(form, "name"))
+
+
+class _Unsure(Exception):
+    """Somebody is to be removed; who pressed the button is asked first."""
 
 
 async def _change_people(service: Service, user: User, form: dict[str, list[str]]) -> str | None:
@@ -499,8 +527,12 @@ async def _change_people(service: Service, user: User, form: dict[str, list[str]
         case "token":
             return await service.new_token(user, name)
         case "share":
-            await service.set_share(user, name, parse_positive(field(form, "share"), name="share"))
+            given = {key: field(form, key) for key in ("share", *LIMITS) if field(form, key)}
+            amounts = {key: None if each == "none" else each for key, each in given.items()}
+            await api.set_limits(service, user, {"name": name, **amounts})
         case "remove":
+            if field(form, "sure") != "yes":
+                raise _Unsure
             await service.remove_user(user, name)
         case "approve" | "decline" as action:
             number = field(form, "number")
@@ -511,7 +543,14 @@ async def _change_people(service: Service, user: User, form: dict[str, list[str]
 
 
 async def _show_people(
-    request: Request, asker: Asker, *, status: int = 200, message: str = "", token: str = "", name: str = ""
+    request: Request,
+    asker: Asker,
+    *,
+    status: int = 200,
+    message: str = "",
+    token: str = "",
+    name: str = "",
+    remove: str = "",
 ) -> Response:
     service = find_service(request)
     requests = [describe_request(each) for each in await service.approvals(asker.user)]
@@ -527,11 +566,13 @@ async def _show_people(
         message=message,
         token=token,
         name=name,
+        remove=remove,
     )
 
 
 ROUTES = [
     Route("/ask", _ask, methods=["GET", "POST"]),
+    Route("/ask/choose", _choose, methods=["GET", "POST"]),
     Route("/ask/price", _show_price, methods=["POST"]),
     Route("/ask/csv", _send_csv, methods=["POST"]),
     Route("/tables", _tables),

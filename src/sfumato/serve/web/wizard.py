@@ -126,8 +126,10 @@ async def _conclude(
     """Returns the last step: a preview, one of the files, or the release itself, which is then a job."""
     service = find_service(request)
     served = facts.served
-    files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
-    described = service.project if served else await run_in_threadpool(_parse, files[0], service.project)
+    stated = "" if served else write_project_file(facts, kinds)
+    described = service.project if served else await run_in_threadpool(_parse, stated, service.project)
+    private = described.tables[facts.name].unit.private_records
+    files = stated, write_recipe_file(facts, kind="capped-counts" if private else "cell-counts")
     if step == "release":
         job = await api.start_release(service, asker.user, {"recipe": files[1], "name": release})
         return RedirectResponse(f"/jobs/{job['number']}", 303)
@@ -251,7 +253,8 @@ def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
         f"unit = {quote_toml(unit)}",
     ]
     if unit != "row":
-        lines.append(f"max_records = {_read_whole(facts.max_records, 'the number of records')}")
+        most = facts.max_records and _read_whole(facts.max_records, "the number of records")
+        lines.append(f"max_records = {write_inline(most or 'private')}")
     for column, (way, words) in facts.columns.items():
         if not way:
             continue
@@ -319,7 +322,7 @@ def _read_whole(text: str, name: str, *, low: int | None = 1) -> int:
     return int(text)
 
 
-def write_recipe_file(facts: Facts) -> str:
+def write_recipe_file(facts: Facts, *, kind: str = "cell-counts") -> str:
     """Returns the recipe file of the first release: counts of every combination of the chosen columns."""
     by = list(facts.by)
     for place, column in enumerate(by if not facts.served else ()):
@@ -332,7 +335,7 @@ def write_recipe_file(facts: Facts) -> str:
     parse_positive(facts.epsilon, name="the price of the release")
     return (
         "# Counts of every combination.\n"
-        'recipe = "cell-counts"\n'
+        f'recipe = "{kind}"\n'
         f"table = {quote_toml(facts.name)}\n"
         f"by = {write_inline(by)}\n"
         f"epsilon = {format_exact(_read_number(facts.epsilon, 'the price'))}\n"

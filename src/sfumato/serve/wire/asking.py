@@ -20,7 +20,8 @@ from sfumato.serve.wire.values import TEXT, find_arrow, find_oid
 
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
-    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.purchase import Reply
+    from sfumato.serve.service import Service
     from sfumato.serve.state import User, Verifier
     from sfumato.serve.turns import Turns
 
@@ -120,7 +121,9 @@ class Asker:
         return Rows(columns=columns, source=rows, stretch=range(len(rows)), word="SELECT")
 
     async def _spend(self, text: str, parameters: tuple[object, ...], *, intervals: bool) -> Reply:
-        budget = self.settings.session_budget
+        user = await self._find_user()
+        budgets = [each for each in (self.settings.session_budget, user.session_budget) if each is not None]
+        budget = min(budgets, default=None)
         if len(self._abandoned) >= _MOST_ABANDONED:
             raise Refusal("53400", "cancelled statements are still at work; wait for them")
         if budget is not None and self._abandoned:
@@ -128,7 +131,7 @@ class Asker:
         left = None if budget is None else max(budget - self.spent, Fraction(0))
         try:
             reply = await self.service.ask(
-                await self._find_user(),
+                user,
                 text,
                 epsilon=self.settings.epsilon,
                 at_most=left,

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
+from sfumato.core.exact import format_exact
 from sfumato.serve.service import CALLER
-from sfumato.serve.turns import Turns
+from sfumato.serve.turns import Turns, choose_silent
 from sfumato.serve.wire.answers import explain_failure
 from sfumato.serve.wire.asking import Asker
 from sfumato.serve.wire.commands import read_options
 from sfumato.serve.wire.messages import Body, Refusal, Stream, cstring, error_response, message
 from sfumato.serve.wire.session import Limits, Session
-from sfumato.serve.wire.session_settings import SessionSettings
+from sfumato.serve.wire.session_settings import EPSILON, SessionSettings
 
 if TYPE_CHECKING:
     from sfumato.serve.catalog import Catalog
@@ -132,7 +133,7 @@ _STARTUP_BYTES = 10_000  # PostgreSQL's own limit
 _LOGIN_BYTES = 8_192
 _TLS_RECORD = 0x16  # the first byte of a handshake
 _ALPN = "postgresql"
-_SPARE = 100  # connections beyond the limit that are still told so
+_SPARE = 100  # connections beyond the limit, for those who have not logged in yet
 
 
 class WireServer:
@@ -161,6 +162,7 @@ class WireServer:
         self._limits = limits or Limits()
         self._threads = Turns(4, each=2, name="catalog")
         self._tasks: dict[asyncio.Task[None], Session | None] = {}
+        self._silent: dict[asyncio.StreamWriter, str] = {}  # before their login
         self._keys: dict[int, tuple[bytes, Session]] = {}
         self._stopping = False
         if tls is not None:
@@ -170,15 +172,24 @@ class WireServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one connection to its end."""
         task = asyncio.current_task()
-        if task is None or self._stopping or len(self._tasks) >= self._limits.connections + _SPARE:
+        full = len(self._tasks) >= self._limits.connections + _SPARE
+        silent = choose_silent(self._silent) if full else None
+        if task is None or self._stopping or (full and silent is None):
             writer.close()
             return
+        if silent is not None:
+            del self._silent[silent]
+            silent.transport.abort()
         self._tasks[task] = None
         stream = Stream(reader, writer, patience=self._limits.write_seconds)
         host = str((writer.get_extra_info("peername") or ("",))[0])
+        self._silent[writer] = host
         CALLER.set({"door": "wire", "address": host})
         try:
-            await self._serve(stream, task=task, host=host)
+            session = await self._enter(stream, host=host)
+            self._silent.pop(writer, None)
+            if session is not None:
+                await self._serve(stream, *session, task=task)
         except (ConnectionError, ssl.SSLError):
             pass  # the client left
         except asyncio.CancelledError:
@@ -188,8 +199,14 @@ class WireServer:
             refusal.fatal = True
             stream.send(error_response(refusal))
         finally:
+            self._silent.pop(writer, None)
             self._tasks.pop(task, None)
             await stream.close()
+
+    def renew(self, catalog: Catalog, *, certificate: bytes | None) -> None:
+        """Has the tables and the certificate for connections to come."""
+        self._catalog = catalog
+        self._binding = hash_certificate(certificate) if certificate and self._tls else None
 
     async def close(self) -> None:
         """Ends all connections: idle ones at once, the others when their statement is answered."""
@@ -203,16 +220,18 @@ class WireServer:
             await asyncio.wait(list(self._tasks))
         self._threads.close()
 
-    async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str) -> None:
+    async def _enter(self, stream: Stream, *, host: str) -> tuple[Session, int] | None:
+        """Returns the session of who logs in, with the version they speak; None for who only cancels."""
         try:
             async with asyncio.timeout(self._limits.login_seconds):
                 startup = await self._start(stream)
                 if startup is None:
-                    return
-                minor, parameters = startup
-                session = await self._log_in(stream, parameters, host=host)
+                    return None
+                return await self._log_in(stream, startup[1], host=host), startup[0]
         except TimeoutError:
             raise Refusal("08006", "the login took too long", fatal=True) from None
+
+    async def _serve(self, stream: Stream, session: Session, minor: int, *, task: asyncio.Task[None]) -> None:
         # Protocol 3.2 has room for a long secret, 3.0 for four bytes.
         secret = secrets.token_bytes(32 if minor >= 2 else 4)
         key = next(key for key in iter(lambda: secrets.randbelow(2**31), None) if key not in self._keys)
@@ -279,9 +298,12 @@ class WireServer:
         database = given.pop("database", "") or name
         if given.pop("replication", "false").lower() not in ("false", "off", "no", "0"):
             raise Refusal("0A000", "there is no replication here", fatal=True)
+        if given.get("application_name") in ("pg_dump", "pg_dumpall", "pg_basebackup"):
+            hint = "ask for counts and sums, or download what was released"
+            raise Refusal("0A000", "records are not dumped here", fatal=True, hint=hint)
         if not name:
             raise Refusal("28000", "the connection names no user", fatal=True)
-        if len(self._tasks) > self._limits.connections:
+        if sum(each is not None for each in self._tasks.values()) >= self._limits.connections:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
@@ -291,8 +313,9 @@ class WireServer:
             raise _wrong(name)
         self._service.note_login(name, origin=host, known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
+        price = [] if user.epsilon is None else [(EPSILON, format_exact(user.epsilon))]
         settings = SessionSettings(
-            [*read_options(given.pop("options", "")), *given.items()],
+            [*price, *read_options(given.pop("options", "")), *given.items()],
             user=name,
             budget=self._service.settings.session_budget,
         )
@@ -326,7 +349,7 @@ class WireServer:
         proof = await _read_login(stream)
         # Asked only now, so that many logins that were begun at once are not many tries.
         if not self._service.may_log_in(name, origin=host):
-            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
+            raise Refusal("28000", "too many wrong passwords; wait a minute", fatal=True)
         last = exchange.finish(proof)
         if last is None:
             self._service.note_login(name, origin=host, known=False)

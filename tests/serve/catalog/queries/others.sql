@@ -42,3 +42,9 @@ SELECT CAST('test plain returns' AS VARCHAR(60)) AS anon_1
 SELECT 1 AS one, 'x' AS text, NULL AS nothing, 1.5 AS number, true AS yes, current_date IS NOT NULL AS day, now() IS NOT NULL AS at
 
 SELECT NOT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'nope') AS missing
+
+-- differs
+SELECT set_config('bytea_output', 'hex', false) FROM pg_show_all_settings() WHERE name = 'bytea_output'
+
+-- differs
+SELECT roles.oid AS id, CASE WHEN 'pg_signal_backend' = ANY(ARRAY(WITH RECURSIVE cte AS (SELECT pg_roles.oid, pg_roles.rolname FROM pg_roles WHERE pg_roles.oid = roles.oid UNION ALL SELECT m.roleid, pgr.rolname FROM cte cte_1 JOIN pg_auth_members m ON m.member = cte_1.oid JOIN pg_roles pgr ON pgr.oid = m.roleid) SELECT rolname FROM cte)) THEN True ELSE False END AS can_signal_backend FROM pg_catalog.pg_roles AS roles WHERE rolname = current_user
