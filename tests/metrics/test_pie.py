@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sfumato.core.errors import MetricError, SfumatoError, SourceError
+from sfumato.core.questions.scores import log2
 from sfumato.metrics import pie_chart
-from sfumato.metrics.pie import log2
 
 counts = arrays(np.int64, (7, 9), elements=st.integers(0, 400))
 

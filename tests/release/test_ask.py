@@ -723,3 +723,9 @@ def test_exit_codes(folder, arguments, code, words):
 
 def test_the_release_verifies(folder):
     assert "model.parquet follows from the measurements, byte for byte" in sf.verify(folder / "out").checked
+
+
+def test_what_has_no_upper_end_has_no_interval(model):
+    # Ages below 18 add at least 0, whatever their number is, which nothing measured tells by code and region.
+    rows = model.sql("SELECT age, region, SUM(age) AS s FROM t GROUP BY age, region").to_arrow().to_pylist()
+    assert {(row["s_low"], row["s_high"]) for row in rows} == {(None, None)}

@@ -66,3 +66,14 @@ def test_facts_of_the_certificate_are_told():
     field = field_of({"values": ["x"], "origin": "a census", "drafted_from_data": True})
     assert (field.origin, field.drafted) == ("a census", True)
     assert np.array_equal(encode_column(field, pa.table({"a": ["x"]})), [0])
+
+
+def test_listed_dates_months_and_weekdays_keep_their_order():
+    def ordered(*values):
+        return field_of({"values": list(values)}).ordered
+
+    assert ordered("2019-01", "2019-02", "2019-03")
+    assert ordered("2024", "2025", "2026")
+    assert ordered("Mon", "Tuesday", "wed")
+    assert not ordered("2019-02", "2019-01", "2019-03")
+    assert not ordered("Mayfair", "Marylebone", "Augusta")

@@ -1,5 +1,7 @@
 """The report on an additive model: its shapes, its card, and nothing that is not released."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 import sfumato as sf
 from helpers.cli import invoke
 from helpers.projects import write_project
-from sfumato.report.model import build_model_report, has_model
+from sfumato.report.model import build_model_report, describe_evaluation, has_model
 
 COLUMNS = {"a": {"range": [0, 9]}, "b": {"values": ["<x>", "y"]}, "y": {"values": ["no", "yes"]}}
 
@@ -136,6 +138,21 @@ def test_what_held_out_people_say_is_drawn(judged, kind):
     assert "<x>" not in page
     assert page.count("<svg") >= 4  # coefficients, all people, two groups
     assert build_model_report(judged / kind).decode() == page
+
+
+def test_the_page_begins_with_its_accuracy_and_for_whom_it_is_worse(judged, folder):
+    page = " ".join(build_model_report(judged / "classes").decode().split())
+    lead = re.search(r'<p class="lead"> (.*?)</p>', page)[1]
+    assert re.match(r"AUROC <b>0\.\d{3}</b> \(0\.\d{3} to 0\.\d{3}\) on people who were left out", lead)
+    assert "Nobody was left out of the fit" in build_model_report(folder / "m").decode()
+    each = {"value": 0.8, "low_95": 0.7, "high_95": 0.9}
+    groups = [
+        {"label": name, "auroc": each | {"value": high, "high_95": high}}
+        for name, high in (("a", 0.69), ("b", 0.71))
+    ]
+    evaluation = {"share": "1/5", "auroc": each, "groups": {"column": "c", "each": groups}}
+    found = describe_evaluation({"target": "y", "classes": ["no", "yes"], "evaluation": evaluation})
+    assert [(worse["label"], worse["value"]) for worse in found["worse"]] == [("a", "0.690")]
 
 
 def test_what_the_noise_hides_is_said_plainly(judged, folder):

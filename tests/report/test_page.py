@@ -13,6 +13,7 @@ from helpers.cases import read_cases
 from helpers.pages import Reader
 from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.core.errors import RecipeError, ReleaseError, VerificationFailed
+from sfumato.report.facts import judge_dependences, read_facts
 from sfumato.report.page import SECTIONS, build_report
 
 LIMIT = 1_000_000
@@ -90,11 +91,13 @@ def read(folder, **options):
 def test_every_section_is_there_in_its_order(counts):
     _, reader = read(counts)
     headings = [text for text in reader.headings if not text.isdecimal()]
-    assert headings == [heading for name, heading, _ in SECTIONS if name != "truth"]
+    assert headings == [heading for name, heading, _ in SECTIONS if name not in ("truth", "kept")]
     links = [attrs["href"] for tag, attrs in reader.elements if tag == "a"]
     anchors = {attrs["id"] for _, attrs in reader.elements if "id" in attrs}
     assert {link.removeprefix("#") for link in links} <= anchors
-    assert len(links) == len(SECTIONS)
+    assert (
+        len(links) == len(SECTIONS) - 1
+    )  # the truth and dependences are left out, and one leads to the report
 
 
 def test_a_table_of_counts_in_plain_words(counts):
@@ -188,6 +191,36 @@ def test_pictures_say_what_they_show(counts, rows):
             assert tag != "img" or attrs["alt"]
 
 
+def test_the_page_begins_with_what_stands_out(counts):
+    page, _ = read(counts)
+    lead = re.search(r'<p class="lead finding">(.*?)</p>', page, re.DOTALL)[1]
+    assert " ".join(re.sub("<[^>]+>", "", lead).split()) == (
+        "Most records: place 11, 960 ± 111; place 10, place 9 cannot be told from it. "
+        "What ± says is the noise alone: records beyond 20 of an individual are not counted."
+    )
+
+
+def test_rows_have_what_their_pairs_were_measured_to_have(folders, tmp_path):
+    def release(name, diagonal, deviation):
+        """400 rows that depend on each other, beside noisy counts that depend fully, by half, or not."""
+        codes = np.arange(400) % 2
+        others = np.where(np.arange(400) < diagonal, codes, (np.arange(400) // 2) % 2)
+        table = pa.table({"a": codes, "b": others})
+        columns = {"a": folders.column(range=[0, 1]), "b": folders.column(range=[0, 1])}
+        scale = {"kind": "gaussian", "scale": str(deviation)}
+        record = folders.measure("a x b", ("a", "b"), 4, **scale)
+        path = folders.write_release(
+            tmp_path / name, table=table, columns=columns, measured=[(record, [200, 0, 0, 200])]
+        )
+        told = judge_dependences(read_facts(path))
+        return [verdict for verdict, pairs in told["verdicts"] if pairs]
+
+    assert release("kept", 400, 1) == ["kept"]
+    assert release("weakened", 200, 1) == ["weakened"]
+    assert release("lost", 0, 1) == ["lost"]
+    assert release("unseen", 400, 400) == ["unseen"]
+
+
 def test_without_the_truth_nothing_is_marked_and_no_section_compares(counts):
     page, reader = read(counts)
     assert "INTERNAL" not in page
@@ -197,7 +230,7 @@ def test_without_the_truth_nothing_is_marked_and_no_section_compares(counts):
 def test_with_the_truth_everything_is_marked(counts, folders):
     page, reader = read(counts, comparison=folders.compare(), maps={("place", "month"): np.ones((12, 4))})
     sections = page.split("<section")[1:]
-    assert len(sections) == len(SECTIONS)
+    assert len(sections) == len(SECTIONS) - 1  # rows alone have dependences
     assert all("INTERNAL" in section.split("</h2>")[0] for section in sections)
     assert re.search(r"<title>INTERNAL", page)
     assert 'class="internal-bar"' in page
@@ -333,8 +366,8 @@ def test_what_is_left_is_told_in_charges_like_the_last(counts, tmp_path):
     cost = Cost(kind="gaussian", scale=Fraction(5000), sensitivity=Fraction(1000))
     report = report_budget(tmp_path / "several", cost)
     _, reader = read(counts, ledger=report)
-    assert f"Of charges like the last one, {report.more_like_last} further charges would fit." in reader.words
+    assert f"about {report.more_like_last} more like it fit" in reader.words
     _, reader = read(counts, ledger=report_budget(tmp_path / "none"))
-    assert "would fit" not in reader.words
+    assert "more like it" not in reader.words
     _, reader = read(counts, ledger=report_budget(tmp_path / "full", Cost(kind="pure", scale=Fraction(8))))
-    assert "no further charge would fit" in reader.words
+    assert "no more like it fits" in reader.words

@@ -15,7 +15,7 @@ from sfumato.report.geography import read_geography
 from sfumato.report.page import build_report
 from sfumato.report.pages.svg import step_of
 from sfumato.report.pages.words import MINUS
-from sfumato.report.places import _compare_places
+from sfumato.report.places import compare_values
 
 LIMIT = 1_000_000
 
@@ -198,14 +198,14 @@ def test_kinds_have_series_of_their_own(folders, tmp_path):
 
 def test_places_are_told_apart_where_their_intervals_do_not_overlap():
     alone = Estimate(values=np.array([100.0, 50, 45, 3]), source="measurements", halves=np.full(4, 5.0))
-    told = _compare_places(["a", "b", "c", "d"], alone)
+    told = compare_values(["a", "b", "c", "d"], alone)
     assert [(each["name"], each["first"], each["last"]) for each in told["ranked"]] == [
         ("a", 1, 1), ("b", 2, 3), ("c", 2, 3), ("d", 4, 4),
     ]  # fmt: skip
     assert told["ranked"][1]["like"] == ["c"]
     assert (told["pairs"], told["overlapping"], told["zero"]) == (6, 1, 1)
-    assert _compare_places(["a"], alone) is None
-    assert _compare_places(["a", "b"], Estimate(values=np.ones(2), source="table")) is None
+    assert compare_values(["a"], alone) is None
+    assert compare_values(["a", "b"], Estimate(values=np.ones(2), source="table")) is None
 
 
 def test_intervals_that_a_table_states_are_used(folders, tmp_path):

@@ -11,20 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.errors import MetricError
+from sfumato.core.questions.scores import LARGEST_COUNTS, score_rows
 from sfumato.metrics.columns import SIDES, read_sides, whole_numbers
 from sfumato.tables.read import TableLike, require_columns
 
 _INDEX = ("epsilon", "neighborhood", "year", "month")
-# The contest's constants (docs/metrics.md).
-_OFFSET = 1e-9  # added to every count, so that no share is zero
-_MISLEADING = 0.2
-_BIAS = 0.25
-_FREE_BIAS = 500
-_PARTS = 20  # a slice below one part in twenty is blanked
 _CHUNK = 1024
-_LARGEST = 2**40
-_TERMS = 12  # of the series of the logarithm: the next is below the last bit
-_TWO_OVER_LN_2 = 2.8853900817779268  # written out: a library's log(2) may round differently
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -99,72 +91,8 @@ def pie_chart(
     for start in range(0, size, _CHUNK):
         part = slice(start, start + _CHUNK)
         pair = (true_counts[part].astype(np.int64), counts[part].astype(np.int64))
-        rows[part], jsd[part], misleading[part], bias[part] = _score_rows(*pair)
+        rows[part], jsd[part], misleading[part], bias[part] = score_rows(*pair)
     return PieChart(rows, PieComponents(jsd, misleading, bias))
-
-
-def _score_rows(
-    true_counts: NDArray[np.int64], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Returns (row scores, distances, losses by misleading slices, losses by bias).
-
-    Whole numbers are added up exactly, and everything else is done element by element or, in
-    `_distances`, in the order of the columns: no result depends on another row.
-    """
-    true_totals, totals = true_counts.sum(axis=1), counts.sum(axis=1)
-    shown_true = np.where(_PARTS * true_counts >= true_totals[:, None], true_counts, 0)
-    shown = np.where(_PARTS * counts >= totals[:, None], counts, 0)
-    differs = (true_counts != counts).any(axis=1)
-    jsd = np.where(differs, _distances(shown_true, shown), 0.0)
-    invented = ((shown_true == 0) & (shown > 0)).sum(axis=1)
-    misleading = np.where(differs, _MISLEADING * invented, 0.0)
-    bias = np.where(differs & (np.abs(true_totals - totals) > _FREE_BIAS), _BIAS, 0.0)
-    return np.clip(1 - jsd - misleading - bias, 0, 1), jsd, misleading, bias
-
-
-def _distances(shown_true: NDArray[np.int64], shown: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the Jensen-Shannon distance, to base 2, of every pair of rows.
-
-    Cells that are empty on both sides all hold the offset, so one of them stands for all.
-    """
-    width = shown.shape[1]
-    true_sums = shown_true.sum(axis=1) + width * _OFFSET
-    sums = shown.sum(axis=1) + width * _OFFSET
-    row, column = np.nonzero((shown_true > 0) | (shown > 0))
-    ours = (shown_true[row, column] + _OFFSET) / true_sums[row]
-    theirs = (shown[row, column] + _OFFSET) / sums[row]
-    # bincount adds in the order of its input: a row's terms in the order of its columns.
-    divergence = np.bincount(row, _divergence(ours, theirs), minlength=shown.shape[0])
-    empty = width - np.bincount(row, minlength=shown.shape[0])
-    divergence = divergence + empty * _divergence(_OFFSET / true_sums, _OFFSET / sums)
-    return np.asarray(np.sqrt(np.maximum(divergence, 0) / 2))
-
-
-def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
-    middle = (ours + theirs) / 2
-    return ours * log2(ours / middle) + theirs * log2(theirs / middle)
-
-
-def log2(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithms to base 2 of numbers above zero, each a function of its own number alone.
-
-    A library's logarithm may round a number differently in the middle of an array than at its end, or
-    on another processor. This one is built from additions, products and quotients only, which are
-    rounded in one way by definition: log2(m 2^e) = e + (2 / ln 2) (s + s^3/3 + s^5/5 + ...) with
-    s = (m - 1) / (m + 1) and m within a factor sqrt(2) of 1, so that twelve terms are exact to the last bits.
-
-    >>> log2(np.array([1.0, 8.0, 0.25])).tolist()
-    [0.0, 3.0, -2.0]
-    """
-    mantissa, exponent = np.frexp(values)
-    low = mantissa < math.sqrt(0.5)
-    mantissa = np.where(low, 2 * mantissa, mantissa)
-    ratio = (mantissa - 1) / (mantissa + 1)
-    square = ratio * ratio
-    series = np.full_like(ratio, 1 / (2 * _TERMS + 1))
-    for term in range(_TERMS - 1, -1, -1):
-        series = series * square + 1 / (2 * term + 1)
-    return np.asarray((exponent - low) + _TWO_OVER_LN_2 * (ratio * series))
 
 
 def _read_pair(
@@ -224,6 +152,6 @@ def _check(counts: NDArray[Any], *, side: str) -> NDArray[Any]:
         raise MetricError(f"{side}: counts must be whole numbers")
     if counts.min() < 0:
         raise MetricError(f"{side}: counts must not be negative")
-    if counts.max() > _LARGEST // counts.shape[1]:
+    if counts.max() > LARGEST_COUNTS // counts.shape[1]:
         raise MetricError(f"{side}: counts are too large to be added up exactly")
     return counts

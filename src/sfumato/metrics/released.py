@@ -30,6 +30,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.recipes.base import column_labels
 from sfumato.release.folder import open_folder
+from sfumato.tables.arrays import code_days
 
 EPSILON = "epsilon"
 
@@ -108,11 +109,13 @@ def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | Non
         codes = _code_combinations(arrays, column)
     elif isinstance(column.domain, Bins) and not is_text(arrays[0]):
         codes = _code_bins(to_numbers(arrays[0]).astype(np.float64), column.domain)
+    elif column.calendar is not None and pa.types.is_date(released.schema.field(column.name).type):
+        codes = code_days(released[column.name], [str(label) for label in column.labels])
     else:
         # Labels are looked up once for each different one: there are far fewer than rows.
         places, words = _find_words(arrays[0])
         codes = np.array(_code_words(words, column), np.int64)[places]
-    if column.nullable and arrays[0].null_count:
+    if column.missing_label is not None and arrays[0].null_count:
         assert column.domain is not None
         codes = np.where(arrays[0].is_null().to_numpy(zero_copy_only=False), column.domain.size, codes)
     if codes.size and codes.min() < 0:

@@ -28,7 +28,7 @@ from sfumato.core.questions.measurement import (
 )
 from sfumato.recipes.base import FILE_KEYS, MOST_ANSWERS, Plan, Product, follow_recipe, write_part
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
-from sfumato.release.folder import PackedAnswers, check_folder, write_folder
+from sfumato.release.folder import OpenedRelease, PackedAnswers, check_folder, write_folder
 from sfumato.tables.arrays import read_parquet
 from sfumato.tables.read import table_to_csv, table_to_parquet, to_polars
 
@@ -240,12 +240,21 @@ class Release:
             [tuple(row.values()) for row in self.table.slice(0, MOST_ROWS).to_pylist()],
             count=self.table.num_rows,
             facts={
-                "guarantee": _tell_total(self.certificate["total"]),
+                "guarantee": tell_total(self.certificate["total"]),
                 "spent now": "nothing; it was stored" if self.repeated else "as charged",
                 **({} if self.folder is None else {"folder": self.folder.name}),
             },
             notes=(*self.notes, *self.certificate.get("notes", ())),
         )
+
+    def plot(self, column: str | None = None, *, ax: Any = None) -> Any:  # noqa: ANN401 - matplotlib's axes
+        """Return a picture of the records by `column`, by default by every one, with their noise.
+
+        Of a model it is what each input does. With `ax`, axes of matplotlib, it is drawn there.
+        """
+        from sfumato.report.plots import plot_release
+
+        return plot_release(self.certificate, self.table, self.files, column, ax=ax)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -270,13 +279,30 @@ class Release:
         """Return the released table as a polars frame; polars must be installed."""
         return to_polars(self.table)
 
+    def sample(
+        self,
+        where: str | None = None,
+        *,
+        rows: int | None = None,
+        epsilon: object = None,
+        seed: int | None = None,
+    ) -> pa.Table:
+        """Return synthetic rows from the model of the release that fit a condition; costs nothing.
+
+        `epsilon` chooses the model where there are several.
+        """
+        from sfumato.release.ask import read_model  # loads the front end of SQL
+
+        opened = OpenedRelease(name="the release", certificate=self.certificate, files=self.files)
+        return read_model(opened, epsilon=epsilon).sample(where, rows=rows, seed=seed)
+
     def write(self, out: Path | str, *, force: bool = False) -> None:
         """Writes the release to the folder `out`, whole or not at all."""
         check_folder(Path(out), force=force)
         write_folder(Path(out), self.files)
 
 
-def _tell_total(total: Mapping[str, Any]) -> str:
+def tell_total(total: Mapping[str, Any]) -> str:
     """Return the guarantee in a line: pure epsilon, or what it is at the deltas that a certificate states."""
     if total["epsilon"] is not None:
         return f"epsilon {total['epsilon']}"

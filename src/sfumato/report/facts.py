@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.exact import NORMAL_95
-from sfumato.core.law import SHAPES, make_law
+from sfumato.core.law import SHAPES, Kind, make_law
 from sfumato.core.questions.counts import NORM_GRID
 from sfumato.core.questions.series import SERIES_GRID
 from sfumato.inference.models.series import Estimate as Sums
-from sfumato.inference.models.series import estimate_sums, root_weights
+from sfumato.inference.models.series import choose_weights, estimate_sums, half_widths
 from sfumato.release.folder import failing_closed, open_folder, split_values
 from sfumato.report.explain.posterior import Total, read_total
 from sfumato.report.fields import Field, encode_column, read_fields, read_numbers
@@ -35,6 +36,7 @@ _INTERVALS = (("low", "high"), ("count_low", "count_high"), ("low_95", "high_95"
 _GAUSSIAN = math.sqrt(2 / math.pi)  # the mean of the absolute value of a standard Gaussian
 _MOST_COLUMNS = 8
 _MOST_CELLS = 2**24  # more are not laid out to be added up
+_VERDICTS = ("lost", "weakened", "kept", "unseen")
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
 
 
@@ -82,7 +84,12 @@ class Measured:
     @property
     def is_plain(self) -> bool:
         """Whether there is one answer for every cell, a count of records."""
-        return self.about == "cells" and self.answers == self.cells
+        return self.about == "cells" and self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is one answer for every cell, a count of records, or of some of each individual."""
+        return self.about in ("cells", "bounded") and self.answers == self.cells
 
     @property
     def near_zero(self) -> float:
@@ -186,6 +193,20 @@ class Facts:
         released = set(self.table.column_names)
         return tuple(field for field in self.fields if set(field.released) <= released)
 
+    @property
+    def chosen_bound(self) -> dict[str, Any] | None:
+        """How many records of one individual count, if that was chosen privately; and the factor."""
+        steps = self.certificate.get("postprocessing", {})
+        listed = [each for key in ("bounds", "levels") for each in steps.get(key) or ()]
+        return next((each for each in listed[::-1] if isinstance(each, dict) and "scaled_by" in each), None)
+
+    def scale_of(self, measured: Measured) -> float:
+        """Returns what the noise of a measurement is times in released counts."""
+        if measured.about == "individuals":  # each number of people counts for the records they have
+            return math.sqrt(sum(int(times) ** 2 for times in self.recipe["times"]))
+        bound = self.chosen_bound if measured.about == "bounded" else None
+        return 1.0 if bound is None else float(Fraction(str(bound["scaled_by"])))
+
     def field(self, name: str) -> Field | None:
         """Returns the described column `name`, if there is one."""
         return next((field for field in self.fields if field.name == name), None)
@@ -253,25 +274,29 @@ class Facts:
 def read_facts(folder: Path | str) -> Facts:
     """Gives the release in `folder`, with every file compared with the digest that the certificate states."""
     opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
-    certificate = dict(opened.certificate)
-    table = opened.table("table.parquet")
+    tables = (opened.table(name) for name in ("table.parquet", "measurements.parquet"))
     with failing_closed("certificate.json does not describe the table and its measurements"):
-        if certificate["plan"]["recipe"]["recipe"] == "hierarchy":
-            # Every level counts all records; the last is the finest, and the others are its sums.
-            table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
-        (spec,) = certificate["plan"]["table"].values()
-        facts = Facts(
-            name=opened.name,
-            certificate=certificate,
-            fields=read_fields(spec["columns"]),
-            table=table,
-            measured=read_measured(certificate, opened.table("measurements.parquet")),
-            total=read_total(certificate["total"]),
-        )
-        needed = {"ledger", "plan_sha256", "public", "versions"} - set(certificate)
+        facts = build_facts(opened.name, opened.certificate, *tables)
+        needed = {"ledger", "plan_sha256", "public", "versions"} - set(facts.certificate)
         if needed:
             raise KeyError(*sorted(needed))
     return facts
+
+
+def build_facts(name: str, certificate: Mapping[str, Any], table: pa.Table, answers: pa.Table) -> Facts:
+    """Returns the release that a certificate describes, of its table and its noisy values."""
+    if certificate["plan"]["recipe"]["recipe"] == "hierarchy":
+        # Every level counts all records; the last is the finest, and the others are its sums.
+        table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
+    (spec,) = certificate["plan"]["table"].values()
+    return Facts(
+        name=name,
+        certificate=dict(certificate),
+        fields=read_fields(spec["columns"]),
+        table=table,
+        measured=read_measured(certificate, answers),
+        total=read_total(certificate["total"]),
+    )
 
 
 def read_measured(certificate: Mapping[str, Any], answers: pa.Table) -> tuple[Measured, ...]:
@@ -300,15 +325,23 @@ def _read_one(
         # What was measured are weighted sums of arrivals; the counts that follow from them are what is drawn.
         periods = int(record["series"]["periods"])
         counts, summed = (
-            _count_arrivals(record["series"], found_values, deviation, lags=lags) for lags in (1, periods)
+            _count_arrivals(record, found_values, deviation, lags=lags) for lags in (1, periods)
         )
-        deviation, totals = float(counts.deviations[-1]), (periods, float(summed.deviations[-1]))
-        found_values, half = counts.values.reshape(-1), NORMAL_95 * deviation
+        widths = (half_widths(each, deviation, shape=law.shape) for each in (counts, summed))
+        half, total = (float(each[-1]) for each in widths)
+        # Sums are told 1.96 deviations wide, which few Laplace draws exceed.
+        found_values, totals = counts.values.reshape(-1), (periods, total / NORMAL_95)
+        deviation = float(counts.deviations[-1])
+    columns, cells = tuple(map(str, record.get("columns", ()))), int(record.get("cells") or 0)
+    marginal = tuple(name.rpartition("counts of ")[2].split(" x "))
+    if about == "sums" and record.get("records") is not None and {*marginal} <= {*columns}:
+        # The sums of a map are whole marginals, which their names tell.
+        columns, cells, about = marginal, int(record["queries"]["rows"]), "bounded"
     return Measured(
         name=name,
-        columns=tuple(map(str, record.get("columns", ()))),
+        columns=columns,
         about=about,
-        cells=int(record.get("cells") or record.get("candidates") or 0),
+        cells=cells or int(record.get("candidates") or 0),
         noise=noise,
         deviation=deviation,
         half=half,
@@ -320,11 +353,12 @@ def _read_one(
 
 
 def _count_arrivals(
-    series: Mapping[str, Any], sums: NDArray[np.float64], deviation: float, *, lags: int
+    record: Mapping[str, Any], sums: NDArray[np.float64], deviation: float, *, lags: int
 ) -> Sums:
     """Sums the last `lags` periods, for every period of a series; the last has most noise."""
-    periods, horizon = int(series["periods"]), int(series["horizon"])
-    weights = np.array(root_weights(horizon, grid=SERIES_GRID)) / SERIES_GRID
+    periods, horizon = int(record["series"]["periods"]), int(record["series"]["horizon"])
+    norm = SHAPES[cast("Kind", record["kind"])].norm
+    weights = np.array(choose_weights(norm, horizon, grid=SERIES_GRID)) / SERIES_GRID
     answer = (np.arange(periods) < lags).astype(np.float64)
     return estimate_sums(sums.reshape(periods, -1), weights, deviation, answer=answer)
 
@@ -402,18 +436,24 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
     where one holds all cells, and of the table else; where that states the interval of every cell, it is
-    the cell's. Rows are counted as they are. Levels that were made to agree are told as they were released,
-    with the noise that their sums would have without it, which is no less.
+    the cell's. Rows are counted as they are, with intervals if just that was measured.
+    Levels that were made to agree are told as they were released,
+    with the noise that their sums would have without it, which is no less; so are counts of fewer records of
+    an individual, times one factor.
     """
     names = tuple(field.name for field in fields)
     best: tuple[float, Measured] | None = None
-    if facts.weight is not None:
-        for measured in facts.measured:
-            if measured.is_plain and matches(measured, facts.best) and set(names) <= set(measured.columns):
-                cells = math.prod(measured.size_of(field) for field in fields)
-                deviation = measured.deviation_of(names, cells)
-                if best is None or deviation < best[0]:
-                    best = deviation, measured
+    for measured in facts.measured:
+        holds = set(names) <= set(measured.columns) and (
+            facts.weight is not None or len(names) == len(measured.columns)
+        )
+        people = measured.about == "individuals" and facts.weight is not None
+        asked = measured.cells * len(facts.recipe.get("times", ())) if people else None
+        if holds and (measured.is_full or measured.answers == asked) and matches(measured, facts.best):
+            cells = math.prod(measured.size_of(field) for field in fields)
+            deviation = measured.deviation_of(names, cells) * facts.scale_of(measured)
+            if best is None or deviation < best[0]:
+                best = deviation, measured
     if best is None:
         return Estimate(values=facts.count(fields), source="table", halves=facts.stated_halves(fields))
     deviation, measured = best
@@ -422,17 +462,23 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
     if len(known) < len(measured.columns) or math.prod(sizes) != measured.cells:
         return Estimate(values=facts.count(fields), source="table")
     others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
+    scale = facts.scale_of(measured)
+    alone = not others and measured.about != "individuals"
+    half = measured.half * scale if alone else NORMAL_95 * deviation
+    if facts.adds_up or not measured.is_plain:
+        halves = facts.stated_halves(fields)
+        halves = np.full(tuple(field.size for field in fields), half) if halves is None else halves
+        return Estimate(values=facts.count(fields), source="table", halves=halves)
     counts = measured.values.reshape(sizes)
     # Periods of a series that are still to come have no records yet.
     counts = np.pad(counts, [(0, field.size - size) for field, size in zip(known, sizes, strict=True)])
     summed = counts.sum(axis=others)
     left = [name for name in measured.columns if name in names]
-    half = NORMAL_95 * deviation if others else measured.half
     values = np.transpose(summed, [left.index(name) for name in names])
-    if facts.adds_up:
-        halves = facts.stated_halves(fields)
-        halves = np.full(values.shape, half) if halves is None else halves
-        return Estimate(values=facts.count(fields), source="table", halves=halves)
+    if facts.weight is None:
+        # A model moved the rows away from what was measured; the interval holds both.
+        rows = facts.count(fields)
+        return Estimate(values=rows, source="table", halves=half + np.abs(rows - values))
     return Estimate(values=values, source="measurements", halves=np.full(values.shape, half))
 
 
@@ -455,9 +501,12 @@ def expect_noise(facts: Facts) -> list[Expected]:
     total = max(count_records(facts), 1.0)
     found = [one for columns in sets if (one := _expect(facts, columns, plain, total)) is not None]
     for each in facts.measured:
-        if each.about == "sums" and matches(each, facts.best) and each.columns not in sets and each.answers:
-            share = each.answers * each.mean_noise / (2 * total)
-            found.append(Expected(columns=each.columns, answers=each.answers, half=each.half, share=share))
+        told = each.about in ("sums", "bounded") and matches(each, facts.best) and each.columns not in sets
+        if told and each.answers:
+            scale = facts.scale_of(each)
+            share = scale * each.answers * each.mean_noise / (2 * total)
+            half = scale * each.half
+            found.append(Expected(columns=each.columns, answers=each.answers, half=half, share=share))
     return sorted(_least(found), key=lambda each: (-each.share, each.columns))
 
 
@@ -531,6 +580,51 @@ def judge_signal(facts: Facts) -> Signal | None:
         near_zero=max(full, key=lambda each: each.cells).near_zero,
         individuals=best.about == "individuals",
     )
+
+
+def judge_dependences(facts: Facts) -> dict[str, Any] | None:
+    """Returns how much of the dependence of every measured pair rows have; None of a table of counts.
+
+    A dependence is what counts of a pair have beyond independence, as a sum of squares. Noise adds its own
+    squares, which are taken off; beyond two deviations of what is left, noise hardly goes.
+    """
+    if facts.weight is not None:
+        return None
+    pairs: dict[tuple[str, ...], dict[str, Any]] = {}
+    for each in sorted(facts.measured, key=lambda each: -each.deviation):
+        known = tuple(field for name in each.columns if (field := facts.field(name)) is not None)
+        if len(known) != 2 or not each.is_plain or not matches(each, facts.best):
+            continue
+        sizes = (known[0].size, known[1].size)
+        freedom, noise = (sizes[0] - 1) * (sizes[1] - 1), each.deviation**2
+        seen = _sum_dependence(each.values.reshape(sizes)) - freedom * noise
+        rows = _sum_dependence(facts.count(known))
+        reach = 2 * math.sqrt(2 * freedom * noise**2 + 4 * noise * max(seen, 0.0))
+        share = math.sqrt(rows / seen) if seen > reach else None
+        verdict = "kept" if rows >= seen - reach else "lost" if rows < 0.1 * seen else "weakened"
+        pairs[each.columns] = {
+            "columns": each.columns,
+            "share": share,
+            "verdict": "unseen" if share is None else verdict,
+        }
+    listed = sorted(pairs.values(), key=lambda each: (each["share"] is None, each["share"] or 0.0))
+    verdicts = [(name, [each for each in listed if each["verdict"] == name]) for name in _VERDICTS]
+    return {"verdicts": verdicts, "pairs": _count_pairs(facts)} if listed else None
+
+
+def _sum_dependence(counts: NDArray[np.float64]) -> float:
+    """Returns the sum of the squares of what counts of a pair have beyond independence of its columns."""
+    alone = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(float(counts.sum()), 1.0)
+    return float(((counts - alone) ** 2).sum())
+
+
+def _count_pairs(facts: Facts) -> dict[str, int] | None:
+    """Returns how many pairs of columns were measured together; None if that were all, none or not known."""
+    names = [field.name for field in facts.shown[:200]]
+    measured = [set(each.columns) for each in facts.measured if each.about != "choice"]
+    pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
+    covered = sum(any({a, b} <= each for each in measured) for a, b in pairs) if len(pairs) <= 4000 else 0
+    return {"measured": covered, "all": len(pairs)} if 0 < covered < len(pairs) else None
 
 
 def _combine(deviations: list[float]) -> float:

@@ -17,6 +17,7 @@ from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.facts.column import Column, parse_column
 from sfumato.core.facts.domain import Bins, IntegerRange, Label, Period, Tuples, Values
 from sfumato.report.pages.words import clip_text
+from sfumato.tables.arrays import code_days
 
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 
@@ -34,6 +35,12 @@ _TIMES = frozenset({
     "date", "day", "hour", "minute", "month", "period", "quarter", "season", "shift", "time", "week",
     "weekday", "year", "yearmonth",
 })  # fmt: skip
+_DATED = re.compile(r"\d{4}([-/ ]?[qhw]?\d{1,2}([-/]\d{1,2})?)?$")
+_NAMED = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+    "november", "december", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+)  # fmt: skip
+_CALENDAR = frozenset((*_NAMED, *(each[:3] for each in _NAMED)))
 _PLACES = frozenset({
     "area", "borough", "city", "commune", "county", "district", "geo", "municipality", "neighborhood",
     "neighbourhood", "place", "postcode", "precinct", "province", "puma", "region", "state", "station",
@@ -68,8 +75,12 @@ class Field:
 
     @property
     def ordered(self) -> bool:
-        """Whether the codes follow an order that means something."""
-        return self.kind in ("bins", "range", "period")
+        """Whether the codes follow an order that means something, as listed dates, months and weekdays do."""
+        if self.kind in ("bins", "range", "period"):
+            return True
+        listed = [label.lower() for label in self.labels if label not in ("other", "")]
+        dated = listed == sorted(listed) and all(map(_DATED.match, listed))
+        return len(listed) > 2 and (dated or all(label in _CALENDAR for label in listed))
 
 
 def read_fields(columns: Mapping[str, Any]) -> tuple[Field, ...]:
@@ -106,7 +117,7 @@ def _read_field(column: Column) -> Field:
         outside=column.outside,
         origin=column.origin,
         drafted=column.drafted,
-        missing=domain.size if column.nullable else -1,
+        missing=domain.size if column.missing_label is not None else -1,
     )
 
 
@@ -147,6 +158,8 @@ def _look_up(field: Field, values: pa.Array) -> NDArray[np.int64]:
         codes = np.where(numbers == edges[-1], edges.size - 2, codes)
         codes = np.where((codes < 0) | (codes > edges.size - 2), -1, codes)
         return np.where(np.isnan(numbers), field.missing, codes).astype(np.int64)
+    if pa.types.is_date(values.type):
+        return code_days(values, [str(key[0]) for key in field.keys])
     codes_of = {str(key[0]): code for code, key in enumerate(field.keys)}
     return np.array([codes_of.get(str(value), -1) for value in values.to_pylist()], np.int64)
 

@@ -29,6 +29,7 @@ from sfumato.report.pages.charts import (
     draw_intervals,
     draw_shape,
 )
+from sfumato.report.pages.plot import Panel
 from sfumato.report.pages.render import render_page
 from sfumato.report.pages.words import short
 
@@ -79,13 +80,12 @@ def build_model_report(folder: Path | str) -> bytes:
         document = json.loads(opened.files["model.json"])
         columns = {name: parse_column(name, spec) for name, spec in document["columns"].items()}
         stated = facts.certificate.get("postprocessing") or {}
-        describe = _DESCRIBE.get(document["recipe"], _describe_regression)
-        name, heading, drawn, summary = describe(document, columns, stated)
+        name, heading, drawn, summary = describe_model(document, columns, stated)
         judged = describe_evaluation(document)
     card = {"document": document, "asked": len(facts.measured), "judged": judged}
     parts = [(name, heading, drawn), ("card", "Model card", card)]
     if judged is not None:
-        parts.insert(0, ("evaluation", "How good its predictions are", judged))
+        parts.insert(1, ("evaluation", "How good its predictions are", judged))
     sections = [
         {"name": name, "heading": heading, "template": f"report/{name}.html", "record": record}
         for name, heading, record in parts
@@ -98,9 +98,21 @@ def build_model_report(folder: Path | str) -> bytes:
         printed="",
         sections=sections,
         facts=facts,
-        total=describe_total(facts),
+        total=describe_total(facts.certificate),
         summary=summary,
+        predicts=document["family"] not in ("distribution", "clusters"),
+        judged=judged,
+        strongest=[
+            each.name
+            for each in (drawn["panels"] if name == "shapes" else ())
+            if any(abs(point.values[0]) > point.halves[0] for point in each.points)
+        ][:3],
     )
+
+
+def describe_model(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    """Returns what a model has to show, and among it the `panels` of a plot."""
+    return _DESCRIBE.get(document["recipe"], _describe_regression)(document, columns, stated)
 
 
 def _describe_additive(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
@@ -108,6 +120,7 @@ def _describe_additive(document: Record, columns: Mapping[str, Column], stated: 
     shapes = _describe_shapes(model, columns)
     drawn = {
         "shapes": shapes,
+        "panels": [each["panel"] for each in shapes if each["panel"] and not each["flat"]],
         "family": model.family,
         "note": (stated.get("model") or {}).get("note"),
     }
@@ -124,6 +137,7 @@ def _describe_regression(document: Record, columns: Mapping[str, Column], stated
     shown = [each["point"] for each in known[:_MOST_LABELS]]
     drawn = {
         "terms": terms,
+        "panels": [Panel(name="what the whole range of an input changes", points=shown)] if shown else [],
         "drawing": draw_intervals(shown, "What inputs change, with intervals") if shown else None,
         "undrawn": len(known) - len(shown),
         "left_out": document["left_out"],
@@ -168,7 +182,8 @@ def _describe_distribution(document: Record, columns: Mapping[str, Column], stat
         "cells": model.ends.size,
         "groups": len(model.groups),
         "unknown": len(model.groups) - len(known),
-        "drawn": [_describe_group(model, row) for row in known[:_MOST_DRAWN]],
+        "drawn": (groups := [_describe_group(model, row) for row in known[:_MOST_DRAWN]]),
+        "panels": [each["panel"] for each in groups],
         "undrawn": max(0, len(known) - _MOST_DRAWN),
     }
     return "distribution", "All quantiles", drawn, (model.ends.size, "values with the share up to each")
@@ -187,6 +202,7 @@ def _describe_group(model: DistributionModel, row: int) -> Record:
         "label": label,
         "records": int(model.counts[row, -1]),
         "drawing": draw_shape(points, f"Share of records up to a value {label}".strip(), ends=(0.0, 1.0)),
+        "panel": Panel(name=label or "share up to a value", points=points, ordered=True, ends=(0.0, 1.0)),
         "quantiles": [(share, model.quantile(row, share)) for share in _QUANTILES],
     }
 
@@ -205,6 +221,7 @@ def _describe_clusters(document: Record, columns: Mapping[str, Column], stated: 
         "numeric": list(range(1, 2 + len(columns))),
         "rows": rows,
         "drawing": draw_intervals(shown, "Sizes of clusters, with intervals"),
+        "panels": [Panel(name="sizes of clusters", points=shown)],
     }
     return "clusters", "Centres", drawn, (int(document["found"]), "clusters beyond the noise")
 
@@ -245,6 +262,7 @@ def _describe_pair(model: AdditiveModel, shape: Shape, inputs: Sequence[Column],
     return {
         "name": name,
         "drawing": draw_heat(effects, said, limit=limit, middle=True),
+        "panel": None,
         "pair": {"down": one.name, "across": two.name, "limit": f"{limit:.3g}"},
         "reach": float(np.ptp(effects)),
         "flat": not shape.scores.any(),
@@ -261,18 +279,20 @@ def _describe_shape(model: AdditiveModel, shape: Shape, inputs: Sequence[Column]
     ]
     name = f"{column.name}{label}"
     ordered = not isinstance(column.domain, (Values, Tuples))
-    if ordered and len(points) > 2:
+    line = ordered and len(points) > 2
+    if line:
         drawing = draw_shape(points, f"The effect of {name}")
     else:
         largest = sorted(points, key=lambda each: -abs(each.values[0]))[:_MOST_LABELS]
-        kept = sorted(largest, key=lambda each: -each.values[0])
-        drawing = draw_intervals(kept, f"The effect of {name}")
+        points = sorted(largest, key=lambda each: -each.values[0])
+        drawing = draw_intervals(points, f"The effect of {name}")
     return {
         "name": name,
         "drawing": drawing,
         "reach": float(np.ptp(shape.scores)) * unit,
         "flat": not shape.scores.any(),
-        "left_out": 0 if ordered else max(0, len(points) - _MOST_LABELS),
+        "left_out": 0 if ordered else max(0, column.size - _MOST_LABELS),
+        "panel": Panel(name=name, points=points, ordered=line),
         "pair": None,
     }
 
@@ -298,6 +318,7 @@ def describe_evaluation(document: Record) -> Record | None:
         "share": float(Fraction(found["share"])),
         "figures": list_figures(found),
         "drawing": _draw_calibration(found, label, shares=bool(classes)),
+        "worse": _find_worse(found, groups["each"]),
         "classes": len(classes),
         "last": classes[-1] if classes else None,
         "column": groups["column"],
@@ -321,6 +342,25 @@ def describe_evaluation(document: Record) -> Record | None:
         ],
         **{key: found.get(key) for key in ("records", "held_to", "note")},
     }
+
+
+def _find_worse(found: Record, groups: Sequence[Record]) -> list[Record] | None:
+    """Returns groups whose first figure is worse than that of all, beyond both intervals; None if unknown."""
+    key = next((each for each in _FIGURES if each in found), None)
+    known = [each for each in groups if key in each]
+    if key is None or not known:
+        return None
+    below = key not in ("log_loss", "rmse")
+    worse = [
+        each
+        for each in known
+        if (
+            float(each[key]["high_95"]) < float(found[key]["low_95"])
+            if below
+            else float(each[key]["low_95"]) > float(found[key]["high_95"])
+        )
+    ]
+    return [{"label": each["label"], **list_figures({key: each[key]})[0]} for each in worse]
 
 
 def list_figures(found: Record) -> list[Record]:

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.core.cost.budget import Spent, add_costs
+from sfumato.core.cost.budget import Spent, add_costs, describe_charge
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95
-from sfumato.report.explain.posterior import RARITIES, Total, posterior_bounds
+from sfumato.core.ledger.report import describe_cost
+from sfumato.report.explain.posterior import RARITIES, Total, posterior_bounds, read_total
 from sfumato.report.facts import (
     Facts,
     count_records,
     estimate_counts,
     expect_noise,
+    judge_dependences,
     judge_signal,
     matches,
     read_epsilon,
@@ -32,10 +34,11 @@ from sfumato.report.geography import AreaMap, Geography, count_matches, place_ar
 from sfumato.report.pages import charts
 from sfumato.report.pages.render import render_page
 from sfumato.report.pages.svg import round_limit
-from sfumato.report.pages.words import amount, exponent, name_columns
+from sfumato.report.pages.words import amount, exponent, name_columns, plural
 from sfumato.report.places import (
     JudgedRelease,
     ReportInput,
+    compare_values,
     describe_cells,
     describe_places,
     draw_maps,
@@ -126,9 +129,42 @@ def _build_page(given: ReportInput) -> bytes:
         printed="compares with the truth",
         sections=sections,
         facts=facts,
-        total=describe_total(facts),
+        total=describe_total(facts.certificate),
         key=_describe_key(facts),
+        lead=_describe_lead(given),
     )
+
+
+def _describe_lead(given: ReportInput) -> Record | None:
+    """Returns what stands out most among places, or in the first column, and what cannot be told from it."""
+    facts, axes = given.facts, given.axes
+    plain = [field for field in facts.shown if not field.ordered] or facts.shown
+    field = next(
+        (each for each in (axes.place, axes.time, *plain) if each is not None and each.size > 1), None
+    )
+    if field is None:
+        return None
+    found = estimate_counts(facts, (field,))
+    ranks = compare_values(field.labels, found)
+    top = int(np.argmax(found.values))
+    return {
+        "field": field,
+        "name": field.labels[top],
+        "value": float(found.values[top]),
+        "rank": None if ranks is None else ranks["ranked"][0],
+        "bound": _tell_bound(facts),
+    }
+
+
+def _tell_bound(facts: Facts) -> str | None:
+    """Returns what of an individual's records counts lack, which no interval of noise covers."""
+    bound, most = facts.chosen_bound, facts.unit["max_records"]
+    if bound is not None:
+        records = plural(bound["records"], "record")
+        return f"at most {records} of an individual counted, times {bound['scaled_by']}"
+    if facts.kind == "user-counts":
+        return f"at most {plural(max(facts.recipe['times']), 'record')} of an individual counted in each"
+    return None if most in (None, 1) else f"records beyond {most} of an individual are not counted"
 
 
 def _describe_key(facts: Facts) -> dict[str, Any]:
@@ -178,6 +214,7 @@ _PRIORS = [step / 100 for step in (0.5, *range(1, 100), 99.5)]
 _MOST_BARS = 7
 _MOST_CHARGES = 60
 _FEW_MEASUREMENTS = 12
+_FEW_VALUES = 10  # fewer make no histogram
 _MOST_MEASUREMENTS = 120
 _MOST_POINTS = 10
 _MOST_MARGINALS = 20
@@ -187,13 +224,13 @@ _LONGEST_RECIPE = 3000
 _OWN = "this release"
 
 
-def describe_total(facts: Facts) -> Record:
+def describe_total(certificate: Mapping[str, Any]) -> Record:
     """Gives the privacy total as texts: epsilon, the delta that goes with it unless it is pure, and both."""
-    total = facts.total
+    total = read_total(certificate["total"])
     if total.epsilon is not None:
         epsilon = f"ε = {amount(total.epsilon)}"
         return {"epsilon": epsilon, "delta": None, "text": epsilon}
-    planned = Fraction(facts.certificate["plan"]["delta"])
+    planned = Fraction(certificate["plan"]["delta"])
     stated = min(total.at_delta, key=lambda key: Fraction(key) != planned)
     epsilon, delta = f"ε = {amount(total.at_delta[stated])}", _show_delta(stated)
     return {"epsilon": epsilon, "delta": delta, "text": f"{epsilon} at δ = {delta}"}
@@ -212,7 +249,9 @@ def _released(given: ReportInput) -> Record:
         "undrawn": len(facts.shown) - len(shown),
         "plain": any(each.is_plain for each in facts.measured) and not facts.adds_up,
         "columns": [name for name in columns if name in facts.described],
-        "extra": [name for name in columns if name not in facts.described | {facts.weight, "epsilon"}],
+        "extra": [
+            name for name in columns if name not in facts.described | {"count", facts.weight, "epsilon"}
+        ],
         "records": count_records(facts),
         "choices": len(facts.measured) - len(measured),
         "measurements": len(measured),
@@ -303,6 +342,7 @@ def _ledger(given: ReportInput) -> Record:
     return {
         "entry": entry,
         "budget": budget,
+        "last": describe_cost(describe_charge(budget.budget, budget.last), budget.more_like_last),
         "share": min(1.0, float(budget.spent / budget.total)) if budget.total else 0.0,
         "charges": len(charges),
         "listed": any(each.hash == entry["hash"] for each in charges),
@@ -317,19 +357,18 @@ def _accuracy(given: ReportInput) -> Record:
     if not measured:
         return {"measured": []}
     chosen = _choose_measurement(given, measured)
-    steps = facts.certificate.get("postprocessing", {})
-    listed = (each for key in ("bounds", "levels") for each in steps.get(key) or ())
-    bounds = [each for each in listed if isinstance(each, dict) and "scaled_by" in each]
     record = {
         "measured": measured[:_MOST_MEASUREMENTS],
         "count": len(measured),
         "groups": [],
         "chosen": chosen,
         "largest": None,
-        "spread": charts.draw_spread(chosen.values, chosen.half, "noisy values and the range of the noise"),
+        "spread": charts.draw_spread(chosen.values, chosen.half, "noisy values and the range of the noise")
+        if chosen.answers >= _FEW_VALUES
+        else None,
         "kinds": {each.about for each in measured} & {"sums", "large cells", "individuals", "bounded"},
         "bound": facts.unit["max_records"],
-        "chosen_bound": bounds[-1] if bounds else None,
+        "chosen_bound": facts.chosen_bound,
         "choices": sum(each.about == "choice" for each in facts.measured),
     }
     if len(measured) > _FEW_MEASUREMENTS:
@@ -347,6 +386,7 @@ def _accuracy(given: ReportInput) -> Record:
 def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measured:
     """Gives the measurement to draw: cells at the best epsilon, of the places if they were measured alone."""
     mine = [each for each in measured if matches(each, given.facts.best)] or measured
+    mine = [each for each in mine if each.answers > 1] or mine
     plain = [each for each in mine if each.is_plain] or mine
     place = given.axes.place
     alone = [each for each in plain if place is not None and each.columns == (place.name,)]
@@ -532,7 +572,6 @@ def _usage(given: ReportInput) -> Record:
         "clipping": clipping,
         "zeros": _describe_zeros(facts, mine) if counts else None,
         "sums": None if fullest is None else _describe_sums(facts, fullest),
-        "pairs": None if counts else _count_pairs(facts, mine),
     }
 
 
@@ -575,15 +614,6 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
     }
 
 
-def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
-    """Returns how many pairs of columns were measured together; None if that were all, none or not known."""
-    names = [field.name for field in facts.shown[:200]]
-    measured = [set(each.columns) for each in mine if each.about != "choice"]
-    pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
-    covered = sum(any({a, b} <= each for each in measured) for a, b in pairs) if len(pairs) <= 4000 else 0
-    return {"measured": covered, "all": len(pairs)} if 0 < covered < len(pairs) else None
-
-
 def _dictionary(given: ReportInput) -> Record:
     """Returns every released column with its domain."""
     facts = given.facts
@@ -606,15 +636,16 @@ def _reproduce(given: ReportInput) -> Record:
 
 
 SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = (
+    ("places", "Place and time", describe_places),
     ("released", "What was released", _released),
-    ("privacy", "What it says about one individual", _privacy),
-    ("ledger", "What it cost", _ledger),
+    ("kept", "Which dependences were kept", lambda given: judge_dependences(given.facts)),
     ("accuracy", "How exact it is", _accuracy),
     ("marginals", "Errors of marginals, worst first", _marginals),
-    ("places", "Place and time", describe_places),
     ("truth", "Against the truth", _truth),
-    ("public", "What is public, and what is not covered", lambda _: {}),
     ("usage", "How to use noisy numbers", _usage),
+    ("privacy", "What it says about one individual", _privacy),
+    ("ledger", "What it cost", _ledger),
+    ("public", "What is public, and what is not covered", lambda _: {}),
     ("dictionary", "Data dictionary", _dictionary),
     ("reproduce", "How to check and reproduce it", _reproduce),
 )

@@ -184,9 +184,8 @@ def describe_places(given: ReportInput) -> Record | None:
         "measured": alone.source == "measurements",
         "half": alone.half,
         "widest": alone.halves is not None and float(alone.halves.min()) != alone.half,
-        "ranks": _compare_places(place.labels, alone),
+        "ranks": compare_values(place.labels, alone),
         "listed": _list_places(place, alone, true_places),
-        "kind": None,
         "map": None,
         "maps": [],
         "key": None,
@@ -197,6 +196,7 @@ def describe_places(given: ReportInput) -> Record | None:
         record["map"] = _describe_map(given, alone, both, true_places, truth)
     else:
         record |= _describe_tiles(given, alone, true_places)
+    record["kinds"] = _describe_kinds(given, place)
     if both is not None and time is not None:
         total = both.values.sum(axis=0)
         columns = None if truth is None else truth.sum(axis=0)
@@ -350,6 +350,26 @@ def _draw_areas(
     return draw_map(areas.outline, shades, said, label)
 
 
+def _describe_kinds(given: ReportInput, place: Field) -> Record | None:
+    """Describes a small map, or tiles, for each of the largest values of a further column."""
+    kind = _find_kind(given.facts, given.axes)
+    if kind is None or given.terse or place.size * kind.size > _MOST_TILES:
+        return None
+    found = estimate_counts(given.facts, (place, kind))
+    panels = []
+    for code in np.argsort(-found.values.sum(axis=0), kind="stable")[:_MOST_KINDS].tolist():
+        values, name = found.values[:, code], kind.labels[code]
+        limit, label = _limit(values), f"{name}, up to {short(_limit(values))}"
+        if given.area_map is None:
+            ((_, drawing),) = charts.draw_multiples(values[:, None], [name], place.name, limit=limit)
+        else:
+            halves = None if found.halves is None else found.halves[:, code]
+            drawing = _draw_areas(given.area_map, place, (name, values, limit, False), halves, small=True)
+        panels.append((label, drawing))
+    half = found.half if given.area_map is not None else None
+    return {"name": kind.name, "panels": panels, "all": kind.size, "half": half}
+
+
 def _describe_series(
     given: ReportInput, place: Field, time: Field, both: Estimate, truth: NDArray[np.float64] | None
 ) -> list[Record]:
@@ -432,7 +452,7 @@ def _list_places(place: Field, alone: Estimate, truth: NDArray[np.float64] | Non
     ]
 
 
-def _compare_places(labels: Sequence[str], alone: Estimate) -> Record | None:
+def compare_values(labels: Sequence[str], alone: Estimate) -> Record | None:
     """Compares places by whether their intervals overlap; None without intervals."""
     if alone.halves is None or len(labels) < 2:
         return None

@@ -2,12 +2,14 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 
 import sfumato as sf
 from helpers.pages import Reader
 from sfumato.report.page import build_report
 from sfumato.report.pages.notebook import MOST_ROWS, render_card, render_table
+from sfumato.report.pages.plot import divide_rows
 from sfumato.report.pages.render import Page
 
 EVIL = "<script>alert(1)</script>"
@@ -85,3 +87,71 @@ def test_odd_numbers_are_drawn_or_left_out():
     card = render_table("odd", ["key", "n", "n_low", "n_high"], rows, count=3)
     assert "nan" not in card
     assert render_card("nothing").count("<div") == 1
+
+
+class Axes:
+    """What matplotlib's axes are told; it is not installed with the tests."""
+
+    def __init__(self):
+        self.told = {}
+
+    def __getattr__(self, name):
+        return lambda *values, **more: self.told.update({name: (values, more)})
+
+
+def test_answers_and_releases_are_drawn_with_their_intervals(shown):
+    answer = shown["answer"].plot()
+    row = shown["answer"].to_arrow().to_pylist()[0]
+    assert answer._repr_svg_().startswith("<svg ")
+    assert EVIL not in answer.svg
+    assert f"a: {row['n']:,.0f}" in answer.svg  # the title of its dot
+    assert shown["answer"].plot("fare").svg != answer.svg
+    ax = Axes()
+    assert shown["answer"].plot(ax=ax) is ax
+    (values, places), more = ax.told["errorbar"]
+    assert (values[0], places) == (row["n"], [0, 1])
+    assert more["xerr"][0] == max(row["n_high"] - row["n"], row["n"] - row["n_low"])
+    assert "region" in shown["release"].plot().svg
+    assert shown["release"].plot("region", ax=Axes()).told["set_title"][0] == ("region",)
+    with pytest.raises(sf.RecipeError, match=r"with an interval; the answer has n, fare"):
+        shown["answer"].plot("other")
+    with pytest.raises(sf.RecipeError, match="nothing to plot is called 'other'; there is region"):
+        shown["release"].plot("other")
+
+
+def test_rows_with_two_keys_are_divided_and_drawn_in_their_order():
+    def divide(months, towns, **more):
+        count = len(months)
+        columns = {"month": months, "town": towns, "n": [*range(count)]}
+        table = pa.table(columns | {"n_low": [-1.0] * count, "n_high": [None, *[99.0] * (count - 1)]})
+        return [
+            (each.name, each.ordered, [row.label for row in each.rows])
+            for each in divide_rows(table, "n", **more)
+        ]
+
+    months, towns = [1, 1, 2, 2, 3, 3, 4, 4], ["a", "b"] * 4
+    # What has no interval is not drawn; three values in their order are a line, as many as are asked for.
+    assert divide(months, towns, most=9) == [
+        ("town a", True, ["2", "3", "4"]),
+        ("town b", True, ["1", "2", "3", "4"]),
+    ]
+    assert divide(months, towns, most=2) == [("town a", False, ["2", "3"]), ("town b", False, ["1", "2"])]
+    # Rows that were sorted by their values are no line.
+    assert [each[1] for each in divide(months[::-1], towns, most=9)] == [False, False]
+    assert divide(months, towns, most=2, apart=False) == [("", False, ["1 · b"])]
+    assert [each[0] for each in divide([*range(20)], [str(each) for each in range(20)], most=30)] == [""]
+
+
+def test_an_error_in_a_notebook_is_the_readers_line_and_the_message(shown):
+    with pytest.raises(sf.UnsupportedQuery) as raised:
+        shown["curator"].sql("DP-SELECT 1 COUNT(*) FROM nowhere")
+    line, message = raised.value._render_traceback_()
+    assert re.fullmatch(r'line \d+: shown\["curator"\].sql\("DP-SELECT 1 COUNT\(\*\) FROM nowhere"\)', line)
+    assert message.startswith("UnsupportedQuery: not answered: ")
+
+
+def test_a_missing_argument_names_what_was_typed():
+    with pytest.raises(TypeError, match=r"^open_release\(\) missing"):
+        sf.open_release()
+    with pytest.raises(TypeError, match=r"^from_frame\(\) missing"):
+        sf.from_frame({"a": [1]})

@@ -34,7 +34,8 @@ def test_a_template_escapes_and_asks_nobody(name):
         "@import",
         "url(",
         "<iframe",
-        *(() if served else ("<script", "src=", "<link")),
+        *(() if served else ("src=", "<link")),
+        *(() if served or name == "explore/page.html" else ("<script",)),
     ):
         assert sign not in text.replace("url(#", "")  # a pattern of the page itself
     assert not re.search(r'(?:src|href|action)="(?!/|#|{{)', text)

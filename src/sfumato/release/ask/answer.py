@@ -9,6 +9,7 @@ unbiased estimate, stretched to hold the model's answer, which is usually the be
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,17 @@ from sfumato.core.errors import RecipeError, ReleaseError, UnsupportedQuery, Ver
 from sfumato.core.exact import parse_exact, parse_positive
 from sfumato.core.questions.counts import ClippedMarginal, Marginal
 from sfumato.core.questions.measurement import Request
+from sfumato.inference.conditional import Conditional
 from sfumato.inference.evidence import Cells
 from sfumato.inference.files import unpack_models
+from sfumato.inference.model import draw_codes
+from sfumato.recipes.base import MOST_ANSWERS
+from sfumato.recipes.files import RECIPES
+from sfumato.recipes.shared.repair import draw_obeying, turn_seed
+from sfumato.recipes.shared.rows import build_rows
 from sfumato.release.ask.question import MEASUREMENTS, Measured, keep_cells, read_fields, read_question
 from sfumato.release.ask.regression import regress
-from sfumato.release.folder import failing_closed, open_folder
+from sfumato.release.folder import OpenedRelease, failing_closed, open_folder
 from sfumato.sql.bands import find_edge
 from sfumato.sql.check import refuse_deep
 from sfumato.sql.finish import Answer, sort_rows
@@ -197,15 +204,12 @@ class Sums:
         else:
             # The sum is at least that of the exact counts with low weights, at most that with high ones.
             (below, under), (above, over) = self._estimate(low_weights), self._estimate(high_weights)
-            low = below - self._width * under - self._half_step(low_weights)
-            high = above + self._width * over + self._half_step(high_weights)
+            low = below - self._source.width * under - self._half_step(low_weights)
+            high = above + self._source.width * over + self._half_step(high_weights)
             low = np.maximum(low, 0) if output.field is None else low
-        return np.where(self._broken, np.nan, low), np.where(self._broken, np.nan, high)
-
-    @property
-    def _width(self) -> float:
-        """How many standard deviations noise reaches with 95 %; a sum of Laplace noises has lighter tails."""
-        return math.log(1 / MISS) / math.sqrt(2) if self._source.has_laplace else normal_width(MISS)
+        # One end alone, as where the least that records can add is zero, would pass for both.
+        unknown = self._broken | np.isnan(low) | np.isnan(high)
+        return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
 
     def _estimate(self, weights: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Return the weighted sum of every group, and the standard deviation of its noise."""
@@ -251,7 +255,7 @@ class Sums:
 
         def speaks_above(ratio: _Numbers) -> NDArray[np.bool_]:
             spread = np.maximum(squares - 2 * ratio * crossed + ratio**2 * counts, 0)
-            above: NDArray[np.bool_] = weighted - ratio * count > self._width * np.sqrt(spread) + step
+            above: NDArray[np.bool_] = weighted - ratio * count > self._source.width * np.sqrt(spread) + step
             return above
 
         found = find_edge(high, low, speaks_above)
@@ -272,7 +276,7 @@ def enclose_positive(values: _Numbers, deviations: _Numbers) -> tuple[_Numbers, 
     >>> low.round(2).tolist(), high.round(2).tolist()
     ([0.0, 0.0, 24.12], [1.1, 2.96, 35.88])
     """
-    centres, firsts, lasts = _acceptance()
+    centres, firsts, lasts = find_acceptance()
     width = normal_width(MISS)
     scaled = np.divide(values, deviations, out=np.zeros_like(values), where=deviations > 0)
     low = np.where(scaled >= lasts[-1], scaled - width, np.interp(scaled, lasts, centres))
@@ -281,7 +285,7 @@ def enclose_positive(values: _Numbers, deviations: _Numbers) -> tuple[_Numbers, 
 
 
 @cache
-def _acceptance() -> tuple[_Numbers, _Numbers, _Numbers]:
+def find_acceptance() -> tuple[_Numbers, _Numbers, _Numbers]:
     """For true values from zero up to the width of noise, the least and the largest estimate that fit them.
 
     What fits a true value are estimates with 95 % of its probability, those first whose likelihood is
@@ -313,13 +317,18 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     The files are compared with the digests in the certificate; that they follow from the measurements is
     for `verify` to say.
     """
-    opened = open_folder(folder, load=(_MODEL, MEASUREMENTS))
+    return read_model(open_folder(folder, load=(_MODEL, MEASUREMENTS)), epsilon=epsilon)
+
+
+def read_model(opened: OpenedRelease, *, epsilon: object = None) -> ReleasedModel:
+    """Return the model of an opened release, whose files were compared with its certificate."""
     if _MODEL not in opened.files:
         raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
     table = opened.described()
     with failing_closed("the release cannot be asked"):
         models = unpack_models(opened.files[_MODEL])
         requests, queries = _read_requests(table, opened.certificate["measurements"])
+        recipe = opened.plan().recipe if opened.certificate["plan"]["recipe"]["recipe"] in RECIPES else None
     key, model = _choose(models, epsilon)
     released = ReleasedModel(
         table=table,
@@ -328,6 +337,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
         requests=requests,
         queries=queries,
         packed=opened.files[MEASUREMENTS],
+        released={key: getattr(recipe, key, None) for key in ("within_bins", "types", "seed")},
     )
     if not released.columns:
         raise VerificationFailed(f"{_MODEL} is of no column that the certificate describes")
@@ -357,16 +367,19 @@ class ReleasedModel:
         requests: tuple[Request, ...],
         packed: bytes,
         queries: Mapping[str, Mapping[str, Any]] | None = None,
+        released: Mapping[str, Any] | None = None,
     ) -> None:
         """Return `requests` are the marginals that were measured, `packed` is the file with the noisy values.
 
         `queries` has, by the name of a request, the record of queries where sums of cells were asked.
+        `released` is what the recipe says of the form of its rows.
         """
         self.table = table
         self.model = model
         self.epsilon = epsilon
-        self._fields = read_fields(table, model.domain)
-        self._measured = Measured(table, model.domain, requests, queries or {}, packed)
+        self.fields = read_fields(table, model.domain)
+        self._released = released or {}
+        self.measured = Measured(table, model.domain, requests, queries or {}, packed)
 
     def __repr__(self) -> str:
         return f"ReleasedModel({self.table.name} at epsilon {self.epsilon}: {', '.join(self.columns)})"
@@ -374,7 +387,7 @@ class ReleasedModel:
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the columns that may be asked about."""
-        return tuple(field.name for field in self._fields.named.values())
+        return tuple(field.name for field in self.fields.named.values())
 
     @refuse_deep
     def sql(self, text: str, *, population: bool = False) -> Answer:
@@ -388,14 +401,14 @@ class ReleasedModel:
     def answer(self, statement: Statement, *, population: bool = False) -> Answer:
         """Return the answer to a statement that was read already."""
         try:
-            question = read_question(statement, self._fields)
+            question = read_question(statement, self.fields)
             cells = self.model.domain.cells(question.columns)
             if cells > _MOST_CELLS:
                 raise refuse(f"the columns have {cells:,} combinations, more than {_MOST_CELLS:,}; use fewer")
             if population:
                 self._refuse_no_sample()
             expected = self.model.marginal(question.columns).reshape(-1)
-            sources = self._measured.find_sources(question.columns)
+            sources = self.measured.find_sources(question.columns)
             groups = Groups(question, self.model.domain, expected, sources, population=population)
             table, known = _respond(question, groups)
         except RecipeError as error:
@@ -435,11 +448,11 @@ class ReleasedModel:
             self._refuse_no_sample()
         found = regress(
             self.model,
-            self._fields,
+            self.fields,
             target,
             inputs,
             family=family,
-            find_sources=self._measured.find_sources,
+            find_sources=self.measured.find_sources,
             population=population,
         )
         table = pa.table(
@@ -451,6 +464,70 @@ class ReleasedModel:
             }
         )
         return Answer(table=table, public=True, scales={"coefficient": found.scale}, notes=found.notes)
+
+    def sample(
+        self, where: str | None = None, *, rows: int | None = None, seed: int | None = None
+    ) -> pa.Table:
+        """Return synthetic rows that fit the condition `where`, drawn from the model given that it holds.
+
+        By default as many as the model expects. The same seed gives the same rows. What measurements do not
+        bear out is said in a warning.
+        """
+        table, notes = self.draw_rows(where, rows=rows, seed=seed)
+        for each in notes:
+            warnings.warn(each, stacklevel=2)
+        return table
+
+    @refuse_deep
+    def draw_rows(
+        self, where: str | None = None, *, rows: int | None = None, seed: int | None = None
+    ) -> tuple[pa.Table, tuple[str, ...]]:
+        """Return rows as `sample` does, with what is to be said of them."""
+        text = f'SELECT COUNT(*) AS expected FROM "{self.table.name}"'
+        statement = read_statement(text if where is None else f"{text} WHERE {where}")
+        question = read_question(statement, self.fields)
+        if question.keys or question.order or question.limit is not None:
+            raise refuse("rows are asked for with a condition alone, such as age >= 65 AND region = 'north'")
+        domain, known = self.model.domain, question.columns
+        if domain.cells(known) > _MOST_CELLS:
+            raise refuse(f"the columns of the condition have more than {_MOST_CELLS:,} combinations")
+        kept = np.broadcast_to(keep_cells(question, domain), domain.shape(known))
+        shares = np.where(kept.reshape(-1), self.model.marginal(known).reshape(-1), 0.0)
+        expected = float(shares.sum())
+        count = round(expected) if rows is None else rows
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_ANSWERS:
+            raise RecipeError(f"the number of rows must be a whole number from 0 to {MOST_ANSWERS:,}")
+        if expected <= 0:
+            raise RecipeError("the model knows no row that fits the condition; ask for less")
+        drawing = Conditional(self.model, known)
+        first = self._released.get("seed") or 0 if seed is None else seed
+
+        def draw(number: int, turn: int) -> dict[str, NDArray[np.int64]]:
+            if not known:
+                return self.model.sample(number, seed=turn_seed(first, turn))
+            cells = draw_codes(shares, number, seed=first, turn=turn)
+            given = dict(zip(known, np.unravel_index(cells, domain.shape(known)), strict=True))
+            rest = drawing.sample(given, seed=turn_seed(first, turn))
+            return {name: given[name] if name in given else rest[name] for name in domain}
+
+        columns = tuple(domain)
+        codes = draw_obeying(self.table, columns, draw, rows=count, seed=first)
+        public, types = self._released.get("within_bins"), self._released.get("types")
+        table = build_rows(self.table, columns, codes, seed=first, public=public, types=types)
+        return table, () if where is None else self._tell_evidence(statement)
+
+    def _tell_evidence(self, statement: Statement) -> tuple[str, ...]:
+        """Return what measurements say of the records that fit, where that is little or nothing."""
+        answer = self.answer(statement)
+        ((expected,), (low,)) = (answer.table[name].to_pylist() for name in ("expected", "expected_low"))
+        if low is None:
+            return answer.notes
+        if low > 0:
+            return ()
+        return (
+            f"about {expected:,.0f} records fit the condition, which noise alone explains: the model has "
+            "next to no evidence of what they are like",
+        )
 
     def _refuse_no_sample(self) -> None:
         """Raises an error if records cannot be taken for a simple random sample of a population."""

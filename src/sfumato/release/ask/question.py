@@ -35,6 +35,7 @@ from sfumato.recipes.shared.rules import find_zeros
 from sfumato.release.folder import split_values
 from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.evaluate import fold_condition
+from sfumato.sql.plan import MISS, normal_width
 from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
@@ -388,6 +389,11 @@ class Source:
         """Return whether some of the noise has the tails of Laplace's."""
         return not all(each.law.shape.normal for each in self.requests)
 
+    @property
+    def width(self) -> float:
+        """How many standard deviations noise reaches with 95 %; a sum of Laplace noises has lighter tails."""
+        return math.log(1 / MISS) / math.sqrt(2) if self.has_laplace else normal_width(MISS)
+
     def shape(self, columns: Columns, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the numbers of values of `columns`, of which the whole domains have `sizes`."""
         return tuple(int(self.maps[name].max()) + 1 if name in self.maps else sizes[name] for name in columns)
@@ -438,31 +444,36 @@ class Measured:
 
     def find_sources(self, columns: Columns) -> list[Source]:
         """Evidence about `columns`: of the cells themselves, then of cells in which values were joined."""
-        kinds: dict[object, list[Request]] = {}
-        for each in self._requests:
-            # Individuals that are scaled down to another norm are other counts.
-            norm = each.counted.norm if isinstance(each.counted, ClippedMarginal) else None
-            kinds.setdefault(norm, []).append(each)
-        found = []
-        for requests in kinds.values():
-            whole = [each for each in requests if each.name not in self._queries]
-            if whole:
-                evidence = Evidence(self._domain, [self._counts[each.name] for each in whole])
-                found.append(self._source(evidence, whole))
         # Which is used must depend on public facts alone, never on the noisy values themselves.
-        found.sort(key=lambda source: np.nan_to_num(source.evidence.deviation(columns), nan=np.inf))
-        joined = self._joined
+        found = sorted(
+            self.wholes, key=lambda source: np.nan_to_num(source.evidence.deviation(columns), nan=np.inf)
+        )
+        joined = self.joined
         if joined is not None and set(columns) & set(joined.maps):
             return [*found[:1], joined]
         # Where no value was joined, differences tell of the same counts as those that were asked whole.
         return [joined] if joined is not None and joined.evidence.has_contrasts else found[:1]
+
+    @cached_property
+    def wholes(self) -> tuple[Source, ...]:
+        """Return the evidence about cells themselves, by kind of contribution."""
+        kinds: dict[object, list[Request]] = {}
+        for each in self._requests:
+            if each.name not in self._queries:
+                # Individuals that are scaled down to another norm are other counts.
+                norm = each.counted.norm if isinstance(each.counted, ClippedMarginal) else None
+                kinds.setdefault(norm, []).append(each)
+        return tuple(
+            self._source(Evidence(self._domain, [self._counts[each.name] for each in whole]), whole)
+            for whole in kinds.values()
+        )
 
     def _source(self, evidence: Evidence, requests: list[Request], **more: Any) -> Source:  # noqa: ANN401
         step = max(1 / request_grid(self._table, each) for each in requests)
         return Source(evidence=evidence, requests=tuple(requests), step=step, **more)
 
     @cached_property
-    def _joined(self) -> Source | None:
+    def joined(self) -> Source | None:
         """Evidence of counts over columns whose rare values were joined, if that is how sums were asked."""
         asked = [each.name in self._queries for each in self._requests]
         if True not in asked or any(each.counted.tally == "clipped" for each in self._requests):

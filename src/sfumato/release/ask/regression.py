@@ -204,7 +204,8 @@ def _read_target(fields: Fields, target: str) -> tuple[str, _Numbers]:
         field = fields.named[target.lower()]
         if field.ends is None:
             raise RecipeError(
-                f"the target {field.name!r} holds no numbers; name a condition, such as "
+                f"the target {field.name!r} holds no numbers, or missing and other values beside them; "
+                "describe the column without these, or name a condition, such as "
                 f"\"{field.name} = '{field.distinct[0]}'\""
             )
         return field.column, _middles(field)

@@ -65,8 +65,12 @@ class Spending:
     words: str
 
 
-def draw_intervals_of(intervals: Sequence[Interval], label: str) -> Markup:
+def draw_intervals_of(
+    intervals: Sequence[Interval], label: str, *, ends: tuple[float, float] | None = None
+) -> Markup:
     """Draws values with intervals: as columns if labels are few numbers, else line by line.
+
+    The axis may have given `ends`.
 
     >>> many = [Interval(label=str(month), value=month, low=month - 1, high=month + 1) for month in range(12)]
     >>> draw_intervals_of(many, "by month").count("<rect")
@@ -74,20 +78,20 @@ def draw_intervals_of(intervals: Sequence[Interval], label: str) -> Markup:
     """
     numbers = all(len(each.label) <= 10 and each.label[:1].isdigit() for each in intervals)
     if numbers and 3 <= len(intervals) <= _MOST_COLUMNS:
-        return _draw_columns(intervals, label)
-    return _draw_lines(intervals, label)
+        return _draw_columns(intervals, label, ends or find_axis(intervals))
+    return _draw_lines(intervals, label, ends or find_axis(intervals))
 
 
-def _find_ends(intervals: Sequence[Interval]) -> tuple[float, float]:
+def find_axis(intervals: Sequence[Interval]) -> tuple[float, float]:
     """Returns round ends of an axis that holds zero and all intervals."""
     low = min([0.0, *(each.low for each in intervals)])
     high = max([0.0, *(each.high for each in intervals)])
-    limit = round_limit(max(high, -low / 5))
+    limit = round_limit(max(high, -low / 5, 1e-9))
     return (-round_limit(-low) if -low > 0.04 * limit else 0.0), limit
 
 
-def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
-    floor, limit = _find_ends(intervals)
+def _draw_columns(intervals: Sequence[Interval], label: str, ends: tuple[float, float]) -> Markup:
+    floor, limit = ends
     ticks = sorted({floor, 0.0, limit / 2, limit})
     top, bottom, left = 8, 168, 10 + 6.4 * max(len(short(tick)) for tick in ticks)
     step = (_WIDTH - left) / len(intervals)
@@ -110,8 +114,8 @@ def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
     return draw_picture(_WIDTH, bottom + 22, label, *parts)
 
 
-def _draw_lines(intervals: Sequence[Interval], label: str) -> Markup:
-    floor, limit = _find_ends(intervals)
+def _draw_lines(intervals: Sequence[Interval], label: str, ends: tuple[float, float]) -> Markup:
+    floor, limit = ends
     left, right, row = 4, _WIDTH - 4, 36
     bottom = 4 + row * len(intervals)
     at = scale_between(floor, limit, left, right)

@@ -215,17 +215,23 @@ def draw_calibration(points: Sequence[Observed], label: str, *, x: str, y: str, 
     return draw_picture(_WIDTH, 324, label, *parts)
 
 
-def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str] = ()) -> Markup:
-    """Labelled values with their intervals, one below the other, on one axis."""
-    ends = [
+def draw_intervals(
+    points: Sequence[Point],
+    label: str,
+    *,
+    series: Sequence[str] = (),
+    ends: tuple[float, float] | None = None,
+) -> Markup:
+    """Labelled values with their intervals, one below the other, on one axis, which may have given `ends`."""
+    reached = [
         value + sign * half
         for point in points
         for value, half in zip(point.values, point.halves, strict=True)
         for sign in (-1, 1)
     ]
-    low, high = min([0.0, *ends]), max([1e-9, *ends])
+    low, high = min([0.0, *reached]), max([1e-9, *reached])
     limit = round_limit(max(high, -low / 4))
-    floor = -round_limit(-low) if -low > 0.08 * limit else 0.0
+    floor, limit = ends or (-round_limit(-low) if -low > 0.08 * limit else 0.0, limit)
     left, right = 8, 332
     at = scale_between(floor, limit, left, right)
     many = max((len(point.values) for point in points), default=1)
@@ -273,7 +279,8 @@ def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float]
     high, low = walk((values + halves).tolist()), walk((values - halves).tolist())
     back = [" L".join(reversed(each.split(" L"))) for each in reversed(low)]
     parts = [element("path", d="M" + " L".join([*high, *back]) + "Z", class_="band")]
-    parts += draw_levels((lowest, (lowest + highest) / 2, highest), at, left, right)
+    middle = 0.0 if lowest < 0 < highest else (lowest + highest) / 2
+    parts += draw_levels((lowest, middle, highest), at, left, right)
     parts.append(element("path", d="M" + " L".join(walk(values.tolist())), class_="curve"))
     names = (points[0].label, points[-1].label) if points else ("", "")
     parts.append(write(left, bottom + 16, clip_text(names[0], 20), class_="q"))
@@ -330,8 +337,17 @@ def draw_ladder(rungs: Sequence[Position], level: float, label: str) -> Markup:
     return draw_picture(_WIDTH, top + tall + 38, label, *parts)
 
 
-def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[float], label: str) -> Markup:
+def draw_pairs(
+    labels: Sequence[str],
+    before: Sequence[float],
+    after: Sequence[float],
+    label: str,
+    *,
+    unit: str = "records",
+) -> Markup:
     """Gives two columns for every label, shares of one before and after, with the larger share written above.
+
+    What is shared out, and counted in a class, is called `unit`.
 
     >>> draw_pairs(["1", "2"], [1.0, 0.0], [0.0, 1.0], "classes").count("<rect")
     6
@@ -348,7 +364,7 @@ def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[f
     ]
     for place, (name, *shares) in enumerate(zip(labels, before, after, strict=True)):
         for turn, share in enumerate(shares):
-            title = f"{name}: {percent(share)} of the records {'after' if turn else 'before'}"
+            title = f"{name}: {percent(share)} of the {unit} {'after' if turn else 'before'}"
             style = "column" if turn else "column n"
             x, high = place * step + step * 0.12 + turn * wide, max(share / top * tall, 0.6)
             parts.append(draw_box(x, base - high, wide - 1, high, title, class_=style))
@@ -357,7 +373,7 @@ def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[f
             above = base - largest / top * tall - 4
             parts.append(write(middle, above, percent(largest), at="middle", size=8, class_="q"))
         parts.append(write(middle, base + 14, name, at="middle", size=8))
-    below = write(_WIDTH / 2, base + 29, "records in the class", at="middle", size=10, class_="q")
+    below = write(_WIDTH / 2, base + 29, f"{unit} in the class", at="middle", size=10, class_="q")
     return draw_picture(_WIDTH, base + 34, label, *parts, draw_line(0, base, _WIDTH, base), below)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from sfumato.core.cost.budget import describe_costs
 from sfumato.report.pages.render import render_page
 from sfumato.report.pages.svg import element
 from sfumato.report.pages.words import MINUS, NONE, clip_text, plural
@@ -154,15 +155,16 @@ def render_budget(report: BudgetReport) -> str:
         "Budget",
         facts={"spent": f"epsilon {report.spent} of {report.total}", "left": report.describe_left()},
         used=float(report.spent / report.total),
-        columns=("entry", "when", "table", "by", "epsilon", "rho"),
+        columns=("entry", "when", "table", "by", "cost"),
         rows=[
             (
                 each["sequence"],
                 str(each["recorded_at"])[:16].replace("T", " "),
-                *(each[key] for key in ("table", "by", "epsilon")),
-                f"{float(each['rho']):.3g}",
+                each["table"],
+                each["by"],
+                describe_costs(entry.costs, report.budget.delta),
             )
-            for each in charges
+            for entry, each in zip(report.charges[::-1], charges, strict=True)
         ],
         count=len(charges),
     )

@@ -179,6 +179,40 @@ if (area) {
   if (answer) answer.focus({ preventScroll: false });
 }
 
+// Questions that are chosen: every change brings the price and the statement again, in place.
+const choose = document.getElementById("choose");
+if (choose) {
+  let running = null;
+  const keep = (field) => field && field.name && choose.contains(field) && [field.name, field.value];
+  choose.addEventListener("change", async () => {
+    if (running) running.abort();
+    running = new AbortController();
+    const fields = new URLSearchParams(new FormData(choose));
+    const offer = choose.querySelector(".price");
+    offer.classList.add("stale");
+    for (const button of choose.querySelectorAll("[value=buy]")) button.disabled = true;
+    try {
+      const sent = await fetch(choose.getAttribute("action"), { method: "POST", body: fields, signal: running.signal });
+      const page = new DOMParser().parseFromString(await sent.text(), "text/html");
+      const at = document.activeElement, held = keep(at);
+      const open = [...choose.querySelectorAll("details[open][id]")].map((each) => each.id);
+      const parts = [...document.querySelectorAll("[data-part]")].map((each) => [each, page.querySelector(`[data-part=${each.dataset.part}]`)]);
+      if (parts.some(([, fresh]) => !fresh)) throw new Error(sent.status);
+      for (const [part, fresh] of parts) part.replaceChildren(...fresh.childNodes);
+      for (const each of choose.querySelectorAll("details[id]")) each.open ||= open.includes(each.id);
+      const again = held && [...choose.elements].find((each) => each.name === held[0] && (!["radio", "checkbox"].includes(each.type) || each.value === held[1]));
+      if (again && again !== document.activeElement) {
+        if (again.type === "text") again.value = held[1];
+        again.focus({ preventScroll: true });
+      } else if (at && at.id && !document.contains(at)) document.getElementById(at.id)?.focus({ preventScroll: true });
+    } catch (error) {
+      if (error.name !== "AbortError") location.assign(`/ask/choose?${new URLSearchParams([...fields].filter(([name]) => name !== "csrf"))}`);
+    }
+  });
+  const bought = document.getElementById("answer");
+  if (bought) bought.focus({ preventScroll: false });
+}
+
 const job = document.querySelector("#job[data-events]");
 if (job) {
   const source = new EventSource(job.dataset.events);
