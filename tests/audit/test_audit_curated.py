@@ -27,7 +27,7 @@ from sfumato.core.engine import aggregates as execute
 from sfumato.core.engine import duckdb as engine_module
 from sfumato.core.facts.project import parse_project, read_project
 from sfumato.core.questions import counts
-from sfumato.core.questions.choices import CapChoice
+from sfumato.core.questions.choices import NormChoice
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
@@ -178,13 +178,13 @@ def test_canaries_catch_it_in_one_run(tmp_path):
 # Planted faults. Each changes one line of what is shipped.
 
 
-def catch(mechanism, file):
+def catch(mechanism, file, delta="0"):
     """What layer 1 finds wrong, with the few people that it takes."""
     project = read_project(file)
     if isinstance(mechanism, str):
         subject = read_target(mechanism, project)
     else:
-        subject = RecipeTarget(recipe=mechanism, epsilons=(Fraction(1),), delta=Fraction(0))
+        subject = RecipeTarget(recipe=mechanism, epsilons=(Fraction(1),), delta=Fraction(delta))
     folder = file.parent / "made up"
     folder.mkdir()
     harness = Harness(project, subject, folder)
@@ -263,9 +263,11 @@ def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
 
 
 def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):
-    original = CapChoice.rate
-    monkeypatch.setattr(CapChoice, "rate", lambda choice, table: 4 * original(choice, table))
-    assert "scores move by epsilon" in catch(RECIPES["capped-counts"][0], project())
+    original = NormChoice.rate
+    monkeypatch.setattr(NormChoice, "rate", lambda choice, table: 4 * original(choice, table))
+    assert "scores move by epsilon" in catch(
+        RECIPES["adaptive-grid, individuals"][0], project(), delta="1e-6"
+    )
 
 
 def test_noise_scaled_by_the_records_is_caught(project, monkeypatch):
@@ -375,13 +377,13 @@ def test_costs_that_are_fewer_than_the_answers_are_caught(project):
         recipe=recipe,
         epsilons=(Fraction(1),),
         delta=Fraction(0),
-        claimed=lambda table: (Cost(kind="laplace", scale=Fraction(6), sensitivity=Fraction(3), unit="p"),),
+        claimed=lambda table: (Cost(kind="laplace", scale=Fraction(9), sensitivity=Fraction(3), unit="p"),),
     )
     folder = project().parent / "made up"
     folder.mkdir()
     harness = Harness(read_project(project()), subject, Path(folder))
     found = compare_neighbours(harness, thorough=False, progress=lambda _: None)
-    assert any("costs of 1 were declared" in each.text for each in found.findings)
+    assert any("L1 distance" in each.text and "declared 3" in each.text for each in found.findings)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.core.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.core.questions import choices, counts
 from sfumato.core.questions import moments as engine_moments
-from sfumato.core.questions.choices import Candidate, CapChoice, Choice, NormChoice
+from sfumato.core.questions.choices import Candidate, Choice, NormChoice
 from sfumato.core.questions.counts import (
     CappedMarginal,
     ClippedMarginal,
@@ -200,6 +200,13 @@ def ask_individuals(table):
     return ask_both(table, IndividualCounts(columns=AB, max_cells=2, cells=cells, times=times))
 
 
+def ask_crowds(table):
+    times = np.array([1, 2, 4, 9])
+    return ask_both(
+        table, IndividualCounts(columns=AB, max_cells=1, cells=0 * times, times=times, together=True)
+    )
+
+
 def constant(size, value):
     return np.full(size, value, np.int64)
 
@@ -219,10 +226,6 @@ def choose_marginal(table, penalty=0):
             epsilon=Fraction(1),
         )
     ]
-
-
-def choose_bound(table):
-    return [CapChoice(name="bound", columns=AB, caps=(1, 2, MOST), penalties=(9, 5, 0), epsilon=Fraction(1))]
 
 
 def choose_norm(table):
@@ -280,8 +283,8 @@ KINDS = {
         0.8,
     ),
     "individuals": (ask_individuals, 1),
+    "individuals by all their records": (ask_crowds, 1),
     "a choice of a marginal": (choose_marginal, 1),
-    "a choice of a bound": (choose_bound, 1),
     "a choice of a norm": (choose_norm, 1),
 }
 RECIPES = {
@@ -368,8 +371,9 @@ def in_all_cells(connection, table, request, plain=bounded.count_individuals):
     return plain(connection, table, replace(request, max_cells=10**9))
 
 
-def lose_without_bound(table, choice, plain=engine_counts.lost_query):
-    return plain(replace(table, unit=replace(table.unit, max_records=10**6)), choice)
+def in_every_class(connection, table, request, plain=bounded.count_individuals):
+    counts = plain(connection, table, request).true_values
+    return bounded.TrueCounts(request.columns, counts[::-1].cumsum()[::-1])
 
 
 def skip_symmetric_clip(values, low, high):
@@ -421,7 +425,12 @@ FAULTS = {
         "scale_factor",
         lambda bound, plain=engine_counts.scale_factor: plain(2 * bound),
     ),
-    "lost records are not bounded": ("a choice of a bound", engine_counts, "lost_query", lose_without_bound),
+    "a person in every class below its own": (
+        "individuals by all their records",
+        duckdb,
+        "count_individuals",
+        in_every_class,
+    ),
     "weights of candidates are forgotten": (
         "a choice of a marginal",
         choices,

@@ -16,7 +16,6 @@ import sfumato as sf
 from sfumato.core.cost.parallel import SpentByPeriod
 from sfumato.core.engine import sealed
 from sfumato.core.engine.statements import StatementEngine
-from sfumato.core.questions.choices import CapChoice
 from sfumato.core.questions.counts import CappedMarginal, IndividualCounts, Marginal, OccupiedCells
 from sfumato.recipes import CellCounts
 
@@ -119,7 +118,6 @@ def test_no_exact_answer_depends_on_records_outside_the_window(tmp_path, boundin
         questions += [
             CappedMarginal(columns=("ward",), max_records=1),
             IndividualCounts(columns=("ward",), max_cells=2, cells=np.arange(2), times=np.array([1, 1])),
-            CapChoice(name="bound", columns=("ward",), caps=(1, 2), penalties=(0, 0), epsilon=Fraction(1)),
         ]
     table = lay_out(tmp_path, 3, 4, bounding=bounding).project.table("t")
     outside = [row for row in EVE if not 3 <= row[1] <= 4]

@@ -53,23 +53,23 @@ EVES = {
 }
 
 
-def measure(folder, eve, *, late, neighbours="add-remove"):
+def measure(folder, eve, *, late, neighbours="add-remove", noise="gaussian"):
     """The exact sums of all periods on their way to the noise, as the table goes through its states."""
     folder.mkdir()
     (folder / "sfumato.toml").write_text(PROJECT.format(neighbours=neighbours))
-    noise = RecordingNoise()
-    curator = Curator(read_project(folder / "sfumato.toml"), noise=noise)
+    drawn = RecordingNoise()
+    curator = Curator(read_project(folder / "sfumato.toml"), noise=drawn)
     for today in range(PERIODS):
         rows = [row for row in CROWD if row[1] <= today] + [("eve", *row) for row in EVES[eve](today)]
         columns = zip(*rows, strict=True)
         arrays = [pa.array(each) for each in columns]
         pq.write_table(pa.table(arrays, ["p", "day", "ward"]), folder / "t.parquet")
-        recipe = Running(table="t", period="day", through=today, by=("ward",), late=late)
+        recipe = Running(table="t", period="day", through=today, by=("ward",), late=late, noise=noise)
         release = curator.release(recipe, epsilon=1, delta=1e-6)
-    assert len(noise.requests) == PERIODS, "every period asks for noise once"
-    assert {each.scale for each in noise.requests} == {release.measurements[0].request.scale}
+    assert len(drawn.requests) == PERIODS, "every period asks for noise once"
+    assert {each.scale for each in drawn.requests} == {release.measurements[0].request.scale}
     (cost,) = curator.budget().entries[1].costs
-    return np.concatenate([each.true_values for each in noise.requests]), cost
+    return np.concatenate([each.true_values for each in drawn.requests]), cost
 
 
 @pytest.mark.slow
@@ -86,6 +86,20 @@ def test_no_individual_moves_all_periods_together_further_than_declared(tmp_path
     # And the noise is that of the charge, which is no more than epsilon and delta.
     assert mu_to_delta(math.sqrt(cost.mu_squared), 1) <= 1e-6 * (1 + 1e-9)
     assert cost.mu_squared > (cost.sensitivity / cost.scale) ** 2
+
+
+@pytest.mark.parametrize("late", ["drop", "carry"])
+def test_counts_of_each_period_move_in_L1_no_further_than_declared(tmp_path, late):
+    eves = ("never", "all at once", "one a day", "always today, elsewhere", "late")
+    found = [measure(tmp_path / eve.replace(",", ""), eve, late=late, noise="laplace") for eve in eves]
+    (never, cost), *_ = found
+    gaps = [np.abs(each - never).sum() for each, _ in found]
+    assert cost.norm == "L1"
+    assert max(gaps) == cost.sensitivity
+    assert cost.epsilon == cost.sensitivity / cost.scale <= 1
+    _, exchanged = measure(tmp_path / "replace", "never", late=late, neighbours="replace", noise="laplace")
+    gaps = [np.abs(one - other).sum() for one, _ in found for other, _ in found]
+    assert max(gaps) == exchanged.sensitivity == 2 * cost.sensitivity
 
 
 @pytest.mark.parametrize("late", ["drop", "carry"])
@@ -137,9 +151,10 @@ def test_histories_that_are_read_again_would_be_noticed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_audit_of_recipes_sees_all_periods_as_one_answer(tmp_path, monkeypatch):
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_audit_of_recipes_sees_all_periods_as_one_answer(tmp_path, monkeypatch, noise):
     (tmp_path / "sfumato.toml").write_text(PROJECT.format(neighbours="add-remove"))
-    recipe = Running(table="t", period="day", through=2)
+    recipe = Running(table="t", period="day", through=2, noise=noise)
     target = RecipeTarget(recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
     harness = Harness(read_project(tmp_path / "sfumato.toml"), target, tmp_path)
     people = list_individuals(harness.fields, harness.table, thorough=False)
@@ -155,18 +170,31 @@ def test_the_audit_of_recipes_sees_all_periods_as_one_answer(tmp_path, monkeypat
     assert "over 3 answers, declared" in find()
 
 
+def test_weighted_sums_with_laplace_noise_cost_what_all_periods_move(tmp_path):
+    """No recipe asks for them, and the core states what they cost all the same."""
+    (tmp_path / "sfumato.toml").write_text(PROJECT.format(neighbours="add-remove"))
+    table = read_project(tmp_path / "sfumato.toml").tables["t"]
+    weights = (16, 8, 6, 5, 4, 0)
+    question = RunningSums(columns=("day", "ward"), weights=weights, periods=6)
+    arrivals = np.zeros((PERIODS, PERIODS), np.int64)
+    for start in range(PERIODS):
+        arrivals[start, start:] = weights[: PERIODS - start]
+    moved = max(np.abs(3 * each).sum() for each in arrivals)
+    assert moved == find_sensitivity(table, question, norm="L1")
+
+
 def test_the_norm_is_that_of_all_weights():
     question = RunningSums(columns=("day",), weights=(2**20, 2**19, 2**18), periods=1)
 
     class One:
         class unit:
             max_records = 2
+            neighbours = "add-remove"
 
     bound = question.contribution(One, "L2")
     squares = 2**40 + 2**38 + 2**36
     assert bound >= 2 * Fraction(math.isqrt(squares))
     assert (bound / 2) ** 2 >= squares
-    with pytest.raises(RecipeError, match="L2 only"):
-        find_sensitivity(One, question, norm="L1")
+    assert find_sensitivity(One, question, norm="L1") == 2 * (2**20 + 2**19 + 2**18)
     with pytest.raises(RecipeError, match="whole numbers from 0"):
         RunningSums(columns=("day",), weights=(2**20, -1), periods=1)

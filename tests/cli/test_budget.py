@@ -37,7 +37,7 @@ def test_an_anchor_is_printed_checked_and_missed(folder):
 
 def test_a_remainder_is_not_rounded_away(project):
     done = run("sql", "-c", "DP-SELECT 0.9999999999 COUNT(*) FROM t", cwd=project.parent)
-    assert "spent epsilon 0.9999999999" in done.stderr
+    assert "this cost epsilon 0.9999999999" in done.stderr
     told = run(
         "sql", "-c", "EXPLAIN DP-SELECT 1 DELTA 0.9999999999 COUNT(*) FROM t", cwd=project.parent, code=2
     )
@@ -71,3 +71,16 @@ values = ["2025-01", "2025-02", "2025-03"]
     assert json.loads(run("budget", "--json", cwd=tmp_path).stdout)["periods"] == [
         ["2025-01", "2025-02", "0.6"]
     ]
+
+
+def test_the_last_charges_are_listed_and_all_of_them_if_asked(project, monkeypatch):
+    monkeypatch.setattr("sfumato.cli.release._LISTED", 2)
+    curator = sf.open(project)
+    for epsilon in ("0.0123", "0.0234", "0.0345"):
+        curator.sql(f"DP-SELECT {epsilon} COUNT(*) FROM t")
+    shown = run("budget", cwd=project.parent)
+    assert "0.0345" in shown.stdout
+    assert "0.0123" not in shown.stdout
+    assert "not listed: 1" in shown.stdout + shown.stderr
+    for option in ("--verbose", "--json"):
+        assert "0.0123" in run("budget", option, cwd=project.parent).stdout

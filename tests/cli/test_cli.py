@@ -111,7 +111,7 @@ def test_the_demo_runs_and_can_run_again(tmp_path):
     for line in re.findall(r"^  (\S+\.\S+) ", first.stdout, re.MULTILINE):
         assert (tmp_path / "demo" / line).exists(), line
     run("demo", cwd=tmp_path, code=1)
-    assert as_json("demo", "--force", cwd=tmp_path)["left"] == "2"
+    assert as_json("demo", "--force", cwd=tmp_path)["left"] == "1.860946"
     (tmp_path / "mine").mkdir()
     run("demo", "--force", "--out", "mine", cwd=tmp_path, code=1)
 

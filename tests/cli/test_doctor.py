@@ -1,13 +1,17 @@
 """`sfumato doctor`: what a description does not read of a table is seen before anything is paid for."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import sfumato as sf
 from helpers.cli import run_main
 from helpers.projects import project_text
 from sfumato.core.engine.encode import hide_failures
 from sfumato.core.errors import SchemaError, SourceError
+from sfumato.core.facts.project import parse_project
 
 PROJECT = project_text(
     {
@@ -191,3 +195,53 @@ def test_a_fault_of_the_description_is_never_hidden():
         raise SchemaError("nullable needs a label")
     with pytest.raises(SourceError, match="could not be read"), hide_failures("the source"):
         raise ValueError("ana")
+
+
+def test_what_the_bound_cuts_and_who_repeats_is_told(tmp_path):
+    lines = ["person_id,ward", *(f"{n // 4},{'A' if n % 8 else ''}" for n in range(24))]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    columns = {"ward": {"values": ["A"]}}
+    (tmp_path / "sfumato.toml").write_text(
+        project_text(columns, source="t.csv", unit="person_id", max_records=2), encoding="utf-8"
+    )
+    # Six people of four records each; three of them have three in the domain.
+    told = run(tmp_path).stdout
+    assert "6 individuals, 6 with more than max_records, whose further 9 records (37.5%) are cut" in told
+    (tmp_path / "sfumato.toml").write_text(project_text(columns, source="t.csv"), encoding="utf-8")
+    assert "person_id repeats as names of people do" in run(tmp_path).stdout
+    (tmp_path / "t.csv").write_text("\n".join([lines[0], *(f"{n},A" for n in range(24))]), encoding="utf-8")
+    assert json.loads(run(tmp_path, "--json").stdout)["tables"][0]["repeating"] is None
+
+
+def test_loose_matching_reads_what_doctor_says_it_does(tmp_path):
+    spelled = ["theft", "THEFT", " Theft ", "robbery", "ROBBERY", "arson", "", "theft!"]
+    lines = ["person,kind", *(f"{n},{text}" for n, text in enumerate(spelled))]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    kind = {"values": ["Theft", "robbery"], "outside": "other"}
+
+    def describe(**keys):
+        text = project_text({"kind": kind | keys}, source="t.csv", unit="person", max_records=1, epsilon=900)
+        (tmp_path / "sfumato.toml").write_text(text, encoding="utf-8")
+        return json.loads(run(tmp_path, "--json").stdout)["tables"][0]["columns"][0]
+
+    exact, loose = describe(), describe(match="loose")
+    assert (exact["inside"], exact["outside"], exact["missing"]) == (1, 6, 1)
+    assert exact["advice"].startswith('4 more match if case and spaces are ignored: match = "loose"')
+    assert (loose["inside"], loose["outside"], loose["missing"]) == (5, 2, 1)
+    assert loose["advice"] == ""
+    curator = sf.open(tmp_path / "sfumato.toml")
+    # At so large an epsilon noise is 0 but for a chance of e^-100.
+    counted = curator.sql("DP-SELECT 100 kind, COUNT(*) AS n FROM t GROUP BY kind")
+    assert counted.table["n"].to_pylist() == [3, 2, 3]  # the blank is no listed value, too
+    chosen = curator.sql("DP-SELECT 100 COUNT(*) AS n FROM t WHERE kind = 'Theft'")
+    assert chosen.table["n"].to_pylist() == [3]
+
+
+def test_loose_matching_is_refused_where_it_could_not_tell_values_apart():
+    for columns in (
+        {"kind": {"values": ["a", "A "], "match": "loose"}},
+        {"kind": {"values": [1, 2], "match": "loose"}},
+        {"kind": {"range": [1, 9], "match": "loose"}},
+    ):
+        with pytest.raises(SchemaError, match="match = 'loose'"):
+            parse_project(tomllib.loads(project_text(columns, source="t.csv")), folder=Path())

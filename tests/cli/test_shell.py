@@ -32,8 +32,8 @@ def test_a_statement_over_several_lines_with_what_is_left(folder):
         terminal.wait(PROMPT)
         terminal.type("DP-SELECT 1 region,\n", MORE)
         answer = terminal.type("COUNT(*) AS n FROM t -- all; of them\n GROUP BY region;\n", f"┘\n{PROMPT}")
-        assert "spent epsilon 1; epsilon 19 left, about " in answer
-        assert "more like this" in answer
+        assert "this cost epsilon 1; about " in answer
+        assert "more like it fit" in answer
         assert "│ region │" in answer
         again = terminal.type(COUNT + "\n", f"┘\n{PROMPT}")
         assert "answered before: nothing spent; epsilon 19 left" in again
@@ -45,7 +45,7 @@ def test_keys_complete_names_and_public_values(folder):
         terminal.wait(PROMPT)
         typed = terminal.type("DP-SEL\t 1 regi\t, COU\t*) AS n FR\t t GR\t region;\n", f"┘\n{PROMPT}")
         assert "DP-SELECT 1 region, COUNT(*) AS n FROM t GROUP BY region;" in typed
-        assert "spent epsilon 1;" in typed
+        assert "this cost epsilon 1;" in typed
         typed = terminal.type(".sch\t t\n", f"┘\n{PROMPT}")
         assert "max_records" not in typed
         assert "region" in typed
@@ -84,7 +84,7 @@ def test_an_answer_that_would_be_noise_is_asked_about(folder):
         assert "warning: the noise exceeds what is asked: n +-" in warned
         assert "not bought: nothing spent" in terminal.type("\n", PROMPT)
         terminal.type(text, "[y/N] ")
-        assert "spent epsilon 0.00001" in terminal.type("y\n", f"┘\n{PROMPT}")
+        assert "this cost epsilon 0.00001" in terminal.type("y\n", f"┘\n{PROMPT}")
         assert terminal.end() == 0
 
 
@@ -101,7 +101,7 @@ def test_data_goes_to_a_pipe_and_the_prompt_does_not(folder, tmp_path):
     script = f"exec 1>{tmp_path / 'data.csv'}; exec {{python}} -m sfumato sql --format csv"
     with Terminal("sql", cwd=folder, script=script) as terminal:
         terminal.wait(PROMPT)
-        terminal.type(COUNT + "\n", f"this\n{PROMPT}")
+        terminal.type(COUNT + "\n", f"fit\n{PROMPT}")
         assert terminal.end(".quit\n") == 0
     assert (tmp_path / "data.csv").read_text().splitlines()[0] == "region,n,n_low,n_high"
 

@@ -1,6 +1,8 @@
 """`WITHIN n%` with Gaussian noise: fresh answers are averaged, and all steps together cost the last level."""
 
 import math
+from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -54,4 +56,16 @@ def test_asked_again_it_is_free(curator):
 
 def test_explain_says_which_way_it_goes(curator):
     assert "grows by what is surely lacking" in str(curator.sql(f"EXPLAIN DP-SELECT {STATEMENT}"))
-    assert "doubles" in str(curator.sql("EXPLAIN DP-SELECT WITHIN 5% COUNT(*) FROM t"))
+    assert "grows by what is lacking" in str(curator.sql("EXPLAIN DP-SELECT WITHIN 5% COUNT(*) FROM t"))
+
+
+def test_no_two_tries_have_the_same_noise(tmp_path):
+    """A try at an epsilon that was asked before would bring the stored answer, which is no second one."""
+    facts = {"unit": "row", "columns": {"a": ["x", "y"]}, "epsilon": 5, "ledger": tmp_path / "ledger.db"}
+    curator = sf.from_frame({"a": ["x", "y"] * 50}, **facts)
+    # A little less than twice the precision is wanted, which a second answer like the first one would have.
+    lacks = iter([(2.0, 1.998**0.5), (0.5, 1.0)])
+    with mock.patch("sfumato.curator.explain.find_lack", side_effect=lambda *_: next(lacks)):
+        answer = curator.sql("DP-SELECT WITHIN 5% COUNT(*) AS n FROM t")
+    assert len(curator.budget().charges) == 2
+    assert answer.spent == curator.budget().spent < Fraction(2, 10_000)

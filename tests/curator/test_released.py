@@ -179,6 +179,18 @@ def test_records_left_out_for_other_columns_are_told(tmp_path):
     assert not np.allclose(values_of(given), values_of(whole), atol=20)
 
 
+def test_columns_that_a_recipe_gave_bins_are_asked_of_the_records_alone(tmp_path):
+    rows = {"region": ["a", "b"] * 200, "fee": [1.0, 60.0] * 200}
+    facts = {"unit": "row", "columns": {"region": ["a", "b"], "fee": {"bounds": [0, 100]}}}
+    curator = sf.from_frame(rows, **facts, epsilon=9, delta=1e-6, ledger=tmp_path / "ledger.db")
+    release = curator.release(sf.recipes.Tree(table="t"), epsilon=5, delta=1e-7)
+    assert "fee" in release.table.column_names
+    assert curator.sql("DP-SELECT FREE region, COUNT(*) AS n FROM t GROUP BY region").spent == 0
+    assert "estimate " not in str(curator.sql("EXPLAIN DP-SELECT 1 AVG(fee) FROM t"))
+    with pytest.raises(UnsupportedQuery, match="nothing that was paid for"):
+        curator.sql("DP-SELECT FREE AVG(fee) AS fee FROM t")
+
+
 def test_a_model_is_asked_where_nothing_was_measured(tmp_path):
     curator = open_curator(tmp_path)
     curator.release(Adaptive(table="t", columns=("full", "month"), workload=1), epsilon=5, delta=1e-6)

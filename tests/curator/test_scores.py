@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.curator.scores import SCORE_GRID
+from sfumato.core.questions.scores import SCORE_GRID
 from sfumato.metrics import pie_chart
 from sfumato.recipes import CellCounts
 

@@ -124,7 +124,7 @@ class Clinic:
     def count(self, condition: str) -> int:
         """Returns the exact number of records, as a plain database gives it."""
         query = f"SELECT COUNT(*) FROM read_parquet(?) WHERE {condition}"
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={"temp_directory": ""}) as connection:
             found = connection.execute(query, [str(self.file)]).fetchone()
         return 0 if found is None else int(found[0])
 

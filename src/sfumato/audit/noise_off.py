@@ -24,7 +24,7 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import AuditError
 from sfumato.core.exact import ExactLike, parse_positive
-from sfumato.core.law import Kind
+from sfumato.core.law import SHAPES, Kind
 from sfumato.core.noise.choice import exponential_choice, poisson_sample
 from sfumato.core.noise.samplers import add_noise
 from sfumato.core.noise.sparse import add_sparse_noise
@@ -468,10 +468,11 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
     declared = trial.outcome.declared
     if differences is None or trial.outcome.error is not None:
         return None
+    # One cost for several answers with noise of its kind: the periods of a series, one long vector.
     together = len(declared) == 1 < len(trial.requests) and all(
-        each.kind == "gaussian" for each in trial.requests
+        each.kind == declared[0].kind in SHAPES for each in trial.requests
     )
-    if together:  # a series, which one cost covers as one long vector
+    if together:
         declared *= len(trial.requests)
     if len(declared) != len(trial.requests):
         return f"{len(trial.requests)} noisy answers, but costs of {len(declared)} were declared"
@@ -483,10 +484,12 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
             fault = find_excess(request, difference, cost)
         if fault is not None:
             return f"answer {turn}: {fault}"
-    squared = sum(each.l2_squared for each in differences)
-    if together and squared > declared[0].sensitivity ** 2:
+    distance = float(sum(each.l1 for each in differences))
+    if together and declared[0].norm == "L2":
+        distance = math.sqrt(sum(each.l2_squared for each in differences))
+    if together and distance > declared[0].sensitivity:
         return (
-            f"L2 distance {math.sqrt(squared):.6g} over {len(differences)} answers, declared "
+            f"{declared[0].norm} distance {distance:.6g} over {len(differences)} answers, declared "
             f"{float(declared[0].sensitivity):.6g}"
         )
     return None

@@ -210,7 +210,9 @@ class Harness:
             self._unit_kinds[name] = kinds.get(table.unit.column or "", "text")
             suffix = ".csv" if table.source.lower().endswith(TEXT_FILES) else ".parquet"
             # Made-up records name their individual themselves: references lead to it before what is audited.
-            tables[name] = replace(table, source=f"table {len(tables)}{suffix}", reference=None)
+            tables[name] = replace(
+                table, source=f"table {len(tables)}{suffix}", reference=None, snapshot=None
+            )
         public = {
             name: replace(each, source=str((project.folder / each.source).resolve()))
             for name, each in project.public.items()

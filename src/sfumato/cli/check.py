@@ -34,6 +34,9 @@ def check(
     epsilon: Epsilons = None,
     delta: Delta = None,
     through: Annotated[str | None, Option(help="The last period of a series (running) to release.")] = None,
+    records: Annotated[
+        int | None, Option(min=1, help="About how many records the table has, for a forecast.")
+    ] = None,
     picture: Annotated[
         Path | None, Option(help="An SVG picture to write: expected error by epsilon.")
     ] = None,
@@ -50,7 +53,7 @@ def check(
     if picture is not None:
         check_file(picture, force=force)
     curator = sfumato.open(project)
-    result = curator.check(recipe, epsilon=epsilon, delta=delta, through=through)
+    result = curator.check(recipe, epsilon=epsilon, delta=delta, through=through, records=records)
     if picture is not None:
         write_file(picture, _draw_curve(curator, recipe, delta, result).encode(), force=force)
     if json:
@@ -66,19 +69,20 @@ def check(
 def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check) -> str:
     """Expected error against epsilon: the recipe planned again at other epsilons, from public facts alone."""
     from sfumato.core.errors import RecipeError, SfumatoError
+    from sfumato.curator.check import list_errors
     from sfumato.report.pages.answers import ErrorPoint, draw_errors
 
     chosen = [float(each) for each in result.plan.epsilons]
-    if result.plan.allowance is not None or not result.plan.requests:
+    if not list_errors(result.plan):
         raise RecipeError(
             "this recipe asks by what it has seen, so its noise is not known beforehand; --picture is for "
-            "recipes whose measurements `sfumato check` lists"
+            "recipes of counts and rows"
         )
     points = []
     steps = {each * 2.0 ** (step / 2) for each in chosen for step in range(-8, 9)}
     for each in sorted(step for step in steps if min(chosen) / 17 < step < 17 * max(chosen)):
         try:
-            planned = curator.check(recipe, epsilon=f"{each:.12g}", delta=delta).to_record()["measurements"]
+            planned = list_errors(curator.check(recipe, epsilon=f"{each:.12g}", delta=delta).plan)
         except SfumatoError:  # too little for this recipe, or too much
             continue
         errors = [row["expected_error_95"] for row in planned if row["expected_error_95"] > 0]
@@ -92,8 +96,56 @@ def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check)
         chosen=chosen,
         left=float(left) if left.replace(".", "", 1).isdecimal() else None,
         title="What more epsilon buys",
-        shown=f"error of one noisy count of {result.plan.recipe.kind} on {result.plan.table.name}",
+        shown=f"error of one noisy count of {result.plan.recipe.kind} on {result.plan.table.name}"
+        + ("" if result.plan.allowance is None else ", if all is spent on single columns"),
     )
+
+
+def choose_epsilon(
+    recipe: Annotated[str, Argument(help="The recipe file.")],
+    project: ProjectOption = "sfumato.toml",
+    delta: Delta = None,
+    records: Annotated[int | None, Option(min=1, help="About how many records the table has.")] = None,
+    json: Json = False,
+) -> None:
+    """Weigh epsilons for a recipe: its error, what an attacker learns, what others took.
+
+    Reads no row and spends nothing.
+    """
+    import sfumato
+    from sfumato.core.errors import RecipeError
+    from sfumato.curator.check import read_deployments, recommend, weigh_epsilons
+
+    curator = sfumato.open(project)
+    rows = weigh_epsilons(lambda each: curator.check(recipe, epsilon=each, delta=delta, records=records))
+    if not rows:
+        curator.check(recipe, delta=delta)  # which says what is wrong with it
+        raise RecipeError("this recipe takes none of the epsilons from 0.05 to 10")
+    chosen, reason = recommend(rows)
+    others = read_deployments()
+    if json:
+        print_json({"recommended": chosen, "reason": reason, "epsilons": rows, "deployments": others})
+        return
+
+    columns = [
+        ("epsilon", [row["epsilon"] for row in rows]),
+        ("95 % of errors within", [_tell(row["expected_error_95"], "+-{:.4g}") for row in rows]),
+        ("an average cell is off by", [_tell(row["noise_share"], "{:.1%}") for row in rows]),
+        ("coefficients that stand out", [_tell(row["stand_out"], "{}") for row in rows]),
+        ("right guesses", [f"{row['right_guesses']:.1%}" for row in rows]),
+        ("fits", ["yes" if row["admitted"] else "no" for row in rows]),
+    ]
+    columns = [(heading, told) for heading, told in columns if any(told)]
+    say(f"recommended: epsilon {chosen}: {reason}" if chosen else f"no recommendation: {reason}")
+    print_table(*(heading for heading, _ in columns), rows=zip(*(told for _, told in columns), strict=True))
+    say("right guesses: of whether somebody is in the table, by whoever knows all others; 50 % is chance")
+    say("what others took, per unit that is protected:")
+    for each in others:
+        say(f"  {each['epsilon']:<6g} {each['name']}, for {each['unit']}: {each['source']}")
+
+
+def _tell(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
 def describe(
@@ -191,10 +243,16 @@ def _show_fit(fit: dict[str, Any]) -> None:
     rows = ((each["name"], *(f"{each[key]:,}" for key in keys), each["advice"]) for each in fit["columns"])
     title = f"INTERNAL: table {fit['table']}, {fit['records']:,} records"
     print_table(*headings, rows=rows, title=title, numbers=range(1, 6))
+    cut = f", whose further {fit['cut']:,} records ({fit['cut'] / max(fit['records'], 1):.1%}) are cut"
     say(
-        f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
-        f"{fit['nobody']:,} records of nobody"
+        f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records"
+        f"{cut if fit['cut'] else ''}; {fit['nobody']:,} records of nobody"
     )
+    if fit["repeating"]:
+        say(
+            f'{fit["repeating"]} repeats as names of people do, and unit = "row" protects each record alone: '
+            f'unit = "{fit["repeating"]}" with max_records protects people'
+        )
     if fit["lost"]:
         say(_describe_counting(fit))
     if (fit["lines"] or 0) > fit["records"]:

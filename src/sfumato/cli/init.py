@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, Option
 
 from sfumato.cli.output import (
     Force,
@@ -36,12 +36,16 @@ def init(
     public: Annotated[
         str | None, Option(help="A public table with the same columns, such as last year's.")
     ] = None,
+    csvw: Annotated[
+        str | None, Option(help="CSVW metadata that is public: columns, and who is protected.")
+    ] = None,
     epsilon: Annotated[
         str | None, Option(help="Find what is still unknown in the records, at this price.")
     ] = None,
     unit: Annotated[str | None, Option(help='The column that names the individual, or "row".')] = None,
     max_records: Annotated[
-        int | None, Option(help="The most records of one individual that count.", min=1)
+        int | None,
+        Option(help="The most records of one individual that count; else chosen privately.", min=1),
     ] = None,
     budget: Annotated[str, Option(help="The most that the project may ever spend, in epsilon.")] = "1.0",
     delta: Annotated[
@@ -56,13 +60,15 @@ def init(
     from sfumato.core.engine.opening import TEXT_FILES, has_lines
     from sfumato.core.facts.project import match_files
     from sfumato.curator import describe_source
-    from sfumato.tables.codebook import read_codebook
+    from sfumato.tables.codebook import read_codebook, read_csvw_unit
     from sfumato.tables.draft import draft_project, merge_known
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)
-    if unit is not None and unit != "row" and max_records is None:
-        raise BadParameter("--unit needs --max-records, the most records of one individual that count")
+    if csvw is not None:
+        codebook = [*(codebook or ()), csvw]
+        stated = read_csvw_unit(csvw)
+        unit, max_records = unit or stated[0], max_records or stated[1]
     known: dict[str, Known] = {}
     for path in codebook or ():
         known = merge_known(known, read_codebook(path))
@@ -85,7 +91,7 @@ def init(
             known = merge_known(known, find_names(kinds))
             note(
                 "no --unit was given, so each RECORD is protected by itself, not a person with several: if "
-                "a column names people, remove ledger.db and begin again with --unit and --max-records"
+                "a column names people, remove ledger.db and begin again with --unit"
             )
         with progress(quiet=json) as stage:
             found = draft_privately(

@@ -20,20 +20,20 @@ _INTERRUPTED = 130  # as shells report an interrupt: 128 + 2
 # In the order of the help; two have commands of their own.
 GROUPS = {
     "Start": ("demo", "init", "groups", "describe", "doctor"),
-    "Release": ("check", "release", "budget"),
-    "Ask": ("sql", "serve", "user"),
-    "Look": ("report", "score"),
+    "Release": ("check", "choose-epsilon", "release", "budget"),
+    "Ask": ("sql", "serve", "user", "backup"),
+    "Look": ("report", "explore", "score"),
     "Check": ("verify", "audit", "attack"),
     "Share": ("export", "anonymize", "respond", "estimate"),
-    "Learn": ("predict", "regress"),
+    "Learn": ("predict", "regress", "rows"),
     "Teach": ("explain", "contest"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 # The modules of commands that have none of their own.
 _MODULES = {
-    "audit": "score", "budget": "release", "describe": "check", "doctor": "check", "estimate": "respond",
-    "explain": "attack", "export": "release", "groups": "init", "regress": "predict", "report": "score",
-    "user": "serve", "verify": "release",
+    "audit": "score", "budget": "release", "choose-epsilon": "check", "describe": "check", "doctor": "check",
+    "estimate": "respond", "explain": "attack", "explore": "score", "export": "release", "groups": "init",
+    "regress": "predict", "report": "score", "rows": "predict", "user": "serve", "verify": "release",
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def build_app(*names: str) -> typer.Typer:
     )
     app.callback()(options)
     for name in names or COMMANDS:
-        command = getattr(import_module(f"sfumato.cli.{_MODULES.get(name, name)}"), name)
+        command = getattr(import_module(f"sfumato.cli.{_MODULES.get(name, name)}"), name.replace("-", "_"))
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:

@@ -74,17 +74,19 @@ def note(text: str) -> None:
 
 
 def open_curator(project: str) -> Curator:
-    """Returns the curator of the project file, for a command that charges or reads its ledger.
-
-    Says on stderr if no ledger is there, so that a lost one is not taken for an unspent one.
-    """
+    """Returns the curator of the project file, for a command that charges or reads its ledger."""
     import sfumato
 
     curator = sfumato.open(project)
+    note_no_ledger(curator)
+    return curator
+
+
+def note_no_ledger(curator: Curator) -> None:
+    """Says on stderr if no ledger is there, so that a lost one is not taken for an unspent one."""
     if not curator.has_ledger():
         name = curator.ledger_name
         note(f"no ledger {name!r} yet: the first charge makes one. If there was one, put it back first")
-    return curator
 
 
 def note_compiling(folder: str) -> None:
@@ -160,6 +162,8 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def show_check(result: Check) -> None:
     """Prints a dry run for a person."""
+    from sfumato.core.cost.budget import describe_costs
+
     record = result.to_record()
     say(f"{record['recipe']} of table {record['table']}")
     say(f"  protects   one individual: {result.plan.table.unit.describe()}")
@@ -172,7 +176,7 @@ def show_check(result: Check) -> None:
             f"{row['scale']:.6g}",
             f"{row['sensitivity']:.6g} ({row['norm']})",
             f"+-{row['expected_error_95']:.4g}",
-            row["epsilon"] or f"rho {row['rho']:.4g}",
+            row["cost"],
         )
         for row in record["measurements"]
     ]
@@ -184,15 +188,17 @@ def show_check(result: Check) -> None:
             "scale",
             "sensitivity",
             "95 % of errors within",
-            "epsilon",
+            "costs",
         )
         print_table(*headings, rows=rows)
     if result.plan.allowance is not None:
-        rho = sum(float(cost.rho) for cost in result.plan.costs)
-        say(f"  asks       as it goes, by what it has seen, within rho {rho:.4g} charged at the start")
+        most = describe_costs(result.plan.costs, result.plan.delta)
+        say(f"  asks       as it goes, by what it has seen, within {most}, charged at the start")
     if result.plan.parts:
         shares = ", ".join(f"{part.name} {float(part.share):.0%}" for part in result.plan.parts)
         say(f"  parts      {shares} of the people: each may be asked for all of it, and it is charged once")
+    if (share := record.get("forecast", {}).get("noise_share")) is not None:
+        say(f"  forecast   with {result.records:,} records an average cell is off by {share:.0%} of itself")
     say(f"  budget     epsilon {record['left']} left; this release {result.verdict}; nothing was spent")
     for each in result.notes:
         note(each)

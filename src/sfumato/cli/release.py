@@ -29,6 +29,8 @@ from sfumato.core.errors import SfumatoError
 if TYPE_CHECKING:
     from sfumato.curator import Curator
 
+_LISTED = 100  # charges, the last ones
+
 
 def release(
     recipe: Annotated[str | None, Argument(help="The recipe file.")] = None,
@@ -54,7 +56,7 @@ def release(
         raise BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = open_curator(project)
-    before = curator.budget().spent
+    before = curator.budget()
     if recipe is not None and _fits_model(recipe):
         note_compiling("inference")
     try:
@@ -92,14 +94,14 @@ def release(
         **({"notes": notes} if notes else {}),
         **({"evaluation": judged} if judged else {}),
     }
-    pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
-    lines = [f"Spent {pure}; {report.describe_left()}."]
     if result.repeated:
         lines = ["The same plan was answered before on this table: the stored release, nothing spent."]
     elif result.resumed:
         lines = [f"Finished what was begun before, nothing more spent; epsilon {report.left} left."]
-    elif report.spent == before:
-        lines = [f"Nothing spent: this series was paid for with its first period; {report.describe_left()}."]
+    elif report.spent == before.spent:
+        lines = ["Paid before, with the first period of the series: nothing more spent."]
+    else:
+        lines = [f"{report.describe_since(before).capitalize()}."]
     if "not_identified" in facts:
         every, lost = facts["coefficients"], facts["not_identified"]
         lines.append(f"{every - lost} of {every} coefficients stand out of the noise.")
@@ -149,9 +151,15 @@ def budget(
         bool, Option("--anchor", help="Print a signed anchor of the ledger, or check the one given as TEXT.")
     ] = False,
     text: Annotated[str | None, Argument(help="With --anchor: an anchor printed earlier.")] = None,
+    verbose: Annotated[
+        bool, Option("--verbose", help="List all charges, and rho, what they add up in.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show what has been spent, by what, and what is left."""
+    from sfumato.core.cost.budget import Spent, add_costs, describe_costs
+    from sfumato.core.exact import format_exact
+
     if text is not None and not anchor:
         raise BadParameter("an anchor is checked with --anchor TEXT")
     if anchor:
@@ -159,9 +167,8 @@ def budget(
         return
     curator = open_curator(project)
     report = curator.accept_budget() if accept else curator.budget()
-    record = report.to_record()
     if json:
-        print_json(record)
+        print_json(report.to_record())
         return
     say(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
     if report.last:
@@ -176,9 +183,22 @@ def budget(
         print_table(
             "periods read", "", "epsilon left", rows=([*map(str, each)] for each in report.list_periods())
         )
-    if record["charges"]:
-        rows = ([str(value or "-") for value in charge.values()] for charge in record["charges"])
-        print_table("entry", "when", "table", "by", "epsilon", "rho", rows=rows)
+    charges = report.charges if verbose else report.charges[-_LISTED:]
+    if charges:
+        rows = [
+            [
+                *(
+                    str(each or "-")
+                    for each in (entry.sequence, entry.recorded_at, entry.table, entry.subject)
+                ),
+                describe_costs(entry.costs, report.budget.delta),
+                *([format_exact(add_costs(Spent(), entry.costs).rho)] if verbose else []),
+            ]
+            for entry in charges
+        ]
+        print_table("entry", "when", "table", "by", "cost", *(["rho"] if verbose else []), rows=rows)
+    if missing := len(report.charges) - len(charges):
+        say(f"earlier charges, not listed: {missing:,}; --verbose and --json list all")
 
 
 def _print_anchor(project: str, text: str | None, *, json: bool) -> None:
@@ -211,9 +231,7 @@ def verify(
     """
     import sfumato
 
-    named = project != "sfumato.toml"
-    ledger = sfumato.open(project).ledger_path if named or Path(project).exists() else None
-    result = sfumato.verify(folder, ledger=ledger, earlier=earlier)
+    result = sfumato.verify(folder, ledger=_find_ledger(project), earlier=earlier)
     document = {
         "verified": not result.unchecked,
         "consistent": True,
@@ -227,27 +245,55 @@ def verify(
     print_result(document, *lines, result.verdict, json=json)
 
 
+def _find_ledger(project: str) -> Path | str | None:
+    """Return the ledger of a project that was named, or is here."""
+    import sfumato
+
+    return sfumato.open(project).ledger_path if project != "sfumato.toml" or Path(project).exists() else None
+
+
 def export(
     folder: Annotated[str, Argument(help="The folder of a release.")],
+    pack: Annotated[
+        str | None, Option(help="Write what a compliance officer signs to this folder.", metavar="FOLDER")
+    ] = None,
     checklist: Annotated[
         bool, Option("--checklist", help="The points of NIST SP 800-226, as Markdown.")
     ] = False,
+    csvw: Annotated[bool, Option("--csvw", help="The public facts of the table, as CSVW metadata.")] = False,
+    attack: Annotated[
+        str | None, Option(help="What `sfumato attack link --json` printed, for the pack.")
+    ] = None,
     state: Annotated[
         list[str] | None, Option(help="NAME=TEXT: what only the curator knows; may repeat.")
     ] = None,
+    project: ProjectOption = "sfumato.toml",
+    force: Force = False,
     json: Json = False,
 ) -> None:
-    """Tell a release's guarantee to a registry, or as a checklist.
+    """Tell a release's guarantee to a registry, as a checklist, or as a pack for the decision.
 
-    Example: sfumato export out --state curator="City of Example" --state rationale="..."
+    Example: sfumato export out --pack pack --state curator="City of Example" --state rationale="..."
     """
-    from sfumato.release.verification import describe_deployment, write_checklist
+    from sfumato.report.pack import describe_csvw, describe_deployment, write_checklist, write_pack
 
     stated = dict(part.split("=", 1) for part in state or () if "=" in part)
     if len(stated) != len(state or ()):
         raise BadParameter("--state is NAME=TEXT, such as curator=City, each name once")
-    if checklist and not json:
+    if attack is not None and pack is None:
+        raise BadParameter("--attack goes into a pack; name its folder with --pack")
+    if pack is not None:
+        files, left = write_pack(
+            folder, pack, stated=stated, attack=attack, ledger=_find_ledger(project), force=force
+        )
+        document = {"pack": pack, "files": list(files), "open": left}
+        lines = f"{len(files)} files in {pack}; begin with decision.html"
+        note(f"{left} places are left for people to fill: --state NAME=TEXT, or in the files")
+        print_result(document, lines, json=json)
+    elif csvw:
+        print_json(describe_csvw(folder))
+    elif checklist and not json:
         say(write_checklist(folder, **stated).removesuffix("\n"))
-        return
-    entry = describe_deployment(folder, **stated)
-    print_json({**entry, "checklist": write_checklist(folder, **stated)} if checklist else entry)
+    else:
+        entry = describe_deployment(folder, **stated)
+        print_json({**entry, "checklist": write_checklist(folder, **stated)} if checklist else entry)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Values = Annotated[str | None, Option(help="The categories: a,b,c.")]
 ReportEpsilon = Annotated[str | None, Option(help="rappor: the epsilon of one report; --epsilon covers all.")]
-Bloom = Annotated[int | None, Option(help="rappor: the bits of a Bloom filter.")]
-Hashes = Annotated[int | None, Option(help="rappor: the hashes of the Bloom filter.")]
-Cohorts = Annotated[int | None, Option(help="rappor: the cohorts of the Bloom filter.")]
 
 
 def respond(
@@ -28,7 +25,7 @@ def respond(
     out: Annotated[str, Option("--out", "-o", help="The file to write: .parquet or .csv.")],
     column: Annotated[str | None, Option(help="The column to answer about.")] = None,
     mechanism: Annotated[
-        str, Option(help="krr, oue, sue, olh, hadamard, rappor, coin; laplace, duchi, piecewise, hybrid.")
+        str, Option(help="krr, oue, sue, subset, olh, hadamard, rappor, coin; laplace, duchi, piecewise.")
     ] = "krr",
     epsilon: Annotated[str | None, Option(help="The epsilon of one answer.")] = None,
     values: Values = None,
@@ -42,9 +39,6 @@ def respond(
         str | None, Option(help="What a missing value, or one outside the categories, counts as.")
     ] = None,
     report_epsilon: ReportEpsilon = None,
-    bloom: Bloom = None,
-    hashes: Hashes = None,
-    cohorts: Cohorts = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -64,9 +58,6 @@ def respond(
         categories=categories,
         range_=range_,
         report_epsilon=report_epsilon,
-        bloom=bloom,
-        hashes=hashes,
-        cohorts=cohorts,
     )
     source, target = Path(file), Path(out)
     csv = is_csv(target)
@@ -167,11 +158,9 @@ def estimate(
     categories: Annotated[int | None, Option(help="In place of --values: how many.")] = None,
     range_: Annotated[str | None, Option("--range", help="For means: low,high.")] = None,
     report_epsilon: ReportEpsilon = None,
-    bloom: Bloom = None,
-    hashes: Hashes = None,
-    cohorts: Cohorts = None,
     projection: Annotated[
-        str, Option(help="none (unbiased), sum, clip, or simplex (no negative shares, sum 1).")
+        str,
+        Option(help="none (unbiased), sum, clip, simplex (no negative shares, sum 1) or bayes (likeliest)."),
     ] = "none",
     confidence: Annotated[float, Option(help="The confidence of the intervals.")] = 0.95,
     json: Json = False,
@@ -193,9 +182,6 @@ def estimate(
         "categories": categories,
         "range_": range_,
         "report_epsilon": report_epsilon,
-        "bloom": bloom,
-        "hashes": hashes,
-        "cohorts": cohorts,
     }
     project = check_projection(projection)
     described = _describe(path, mechanism, options)

@@ -284,6 +284,27 @@ def report(
         note(f"{INTERNAL}: the report compares with the truth; it is not private and must not be published")
 
 
+def explore(
+    folder: Annotated[str, Argument(help="The folder of a release with a model.")],
+    epsilon: Annotated[str | None, Option(help="Which model, if the release has several.")] = None,
+    out: Annotated[
+        str | None, Option("--out", "-o", help="The file to write, beside the folder by default.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write one HTML file that answers questions about a model. It works offline, and spends nothing."""
+    from sfumato.core.files import check_file, write_file
+    from sfumato.report.explorer import build_explorer
+
+    target = Path(out) if out is not None else _beside(Path(folder), "-explore.html")
+    check_file(target, force=force)
+    content = build_explorer(folder, epsilon=epsilon)
+    write_file(target, content, force=force)
+    document = {"explorer": str(target), "bytes": len(content)}
+    print_result(document, f"Wrote {target} ({len(content) / 1000:,.0f} kB).", json=json)
+
+
 def _beside(folder: Path, suffix: str) -> Path:
     resolved = folder.resolve()
     name = f"{resolved.name}{suffix}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -10,6 +11,7 @@ from typer import Argument, Option
 
 from sfumato.cli.output import Json, ProjectOption, open_curator, print_result
 from sfumato.core.errors import SfumatoError
+from sfumato.core.exact import parse_positive
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -118,6 +120,21 @@ def remove(name: Name, project: ProjectOption = "sfumato.toml", json: Json = Fal
 
 
 @user.command()
+def sync(
+    file: Annotated[Path, Argument(help="Names of those who stay, one a line.")],
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """End everybody who signs in at a provider and is not named in a file; local accounts stay."""
+    names = {line.strip() for line in file.read_text(encoding="utf-8").splitlines()} - {""}
+    if not names:
+        raise SfumatoError(f"{file.name!r} names nobody; nobody was ended")
+    _, state = _open(project)
+    gone = state.keep_people(names)
+    print_result({"ended": gone}, f"Ended {', '.join(gone) or 'nobody'}.", json=json)
+
+
+@user.command()
 def token(name: Name, project: ProjectOption = "sfumato.toml", json: Json = False) -> None:
     """Make a new token for a person; the old one stops working."""
     _, state = _open(project)
@@ -135,6 +152,30 @@ def share(
     curator, _ = _open(project)
     curator.set_share(name, None if epsilon == "all" else epsilon)
     print_result({"name": name, "share": epsilon}, f"{name} may spend epsilon {epsilon}.", json=json)
+
+
+@user.command()
+def limit(
+    name: Name,
+    epsilon: Annotated[
+        str | None, Option(help="The price of a plain SELECT, for tools that name none.")
+    ] = None,
+    session: Annotated[str | None, Option(help="The most that one connection may spend.")] = None,
+    daily: Annotated[str | None, Option(help="The most that the person may spend in 24 hours.")] = None,
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """Set limits of a person beside their share; "none" takes one away."""
+    _, state = _open(project)
+    given = {"epsilon": epsilon, "session_budget": session, "daily": daily}
+    limits = {
+        key: None if each == "none" else parse_positive(each, name=key)
+        for key, each in given.items()
+        if each is not None
+    }
+    state.set_limits(name, limits)
+    told = ", ".join(f"{key} {given[key]}" for key in limits) or "nothing was given"
+    print_result({"name": name, **{key: given[key] for key in limits}}, f"{name}: {told}.", json=json)
 
 
 def _open(project: str) -> tuple[Curator, State]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.cli.output import note, open_curator, progress, say, show_answer
-from sfumato.core.cost.budget import MANY
+from sfumato.cli.output import note, note_no_ledger, progress, say, show_answer
 from sfumato.core.errors import SfumatoError, UnsupportedQuery
 from sfumato.core.exact import format_short
 from sfumato.core.facts.column import suggest_name
@@ -24,6 +23,7 @@ from sfumato.sql.statement import mask_text
 
 if TYPE_CHECKING:
     from sfumato.cli.output import Mode
+    from sfumato.core.ledger.report import BudgetReport
     from sfumato.sql.finish import Answer
 
 
@@ -287,7 +287,9 @@ class Curated:
     )
 
     def __init__(self, project: str) -> None:
-        self._curator = open_curator(project)
+        import sfumato
+
+        self._curator = sfumato.open(project)
         self.history: Path | None = self._curator.project.folder / ".sfumato_history"
         self._vocabulary: Vocabulary | None = None
 
@@ -296,12 +298,14 @@ class Curated:
         warning = self._announce(text)
         if warning and not agree(warning):
             return None
+        earlier = self._curator.budget()
         with progress(quiet=quiet) as stage:
             answer = self._curator.sql(text, progress=stage)
         for each in answer.notes:
-            note(each)
+            if each not in warning.split("; "):  # which has been said
+                note(each)
         if not quiet:
-            note(self._describe(answer))
+            note(self._describe(answer, earlier))
         return answer
 
     def tables(self) -> Answer:
@@ -346,6 +350,8 @@ class Curated:
         statement = None if read_listing(text) is not None else read_statement(text)
         if statement is None or statement.explain:
             return ""
+        if statement.mode == "private":
+            note_no_ledger(self._curator)
         within = statement.within
         if within is None and not self._curator.has_ledger():
             return ""  # nothing was released, so that nothing is known
@@ -356,14 +362,14 @@ class Curated:
                 (line.split(None, 1)[1] for line in plan.splitlines() if line.startswith("  cost")), ""
             )
             note(
-                f"WITHIN a share of the answer: begins with {cost}, and doubles until it is reached"
+                f"WITHIN a share of the answer: begins with {cost}, and grows until it is reached"
                 if within.relative
                 else f"WITHIN needs {cost}"
             )
         price = explained.price
         return "" if price is None or price.stored else "; ".join(explained.notes)
 
-    def _describe(self, answer: Answer) -> str:
+    def _describe(self, answer: Answer, earlier: BudgetReport) -> str:
         report = self._curator.budget()
         left = f"epsilon {report.left} left"
         if answer.explanation is not None or answer.public:
@@ -372,14 +378,7 @@ class Curated:
         if answer.repeated:
             return f"{kind}answered before: nothing spent; {left}"
         delta = f", delta {format_short(answer.delta)}" if answer.delta else ""
-        spent = f"{kind}spent epsilon {format_short(answer.spent)}{delta}; {left}"
-        more = report.more_like_last
-        if more is None or answer.synthetic:
-            return spent  # rows may be charged in several parts, of which the last is one
-        if more == 0:
-            return f"{spent}, none like this fits any more"
-        times = f"about {more:,}" if more < MANY else f"more than {MANY:,}"
-        return f"{spent}, {times} more like this"
+        return kind + report.describe_since(earlier, f"epsilon {format_short(answer.spent)}{delta}")
 
 
 class Modelled:

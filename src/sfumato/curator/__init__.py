@@ -17,7 +17,7 @@ from sfumato.core.cost.budget import Budget, Spent
 from sfumato.core.errors import RecipeError, ReleaseError
 from sfumato.core.exact import parse_delta, parse_positive
 from sfumato.core.facts.project import Project, read_project, refuse_private_file
-from sfumato.core.facts.table import PrivacyUnit, Table, find_place
+from sfumato.core.facts.table import PrivacyUnit, Table, find_lake, find_place
 from sfumato.core.ledger.report import BudgetReport
 from sfumato.core.ledger.store import find_store, locate_ledger
 
@@ -95,6 +95,21 @@ class Curator:
         """The project file, as read."""
         return self._project
 
+    @property
+    def _pinned(self) -> Project:
+        """The project, its tables on a lake pinned to the snapshots that are now the latest."""
+        project = self._project
+        if not any(find_lake(table.source) for table in project.tables.values()):
+            return project
+        from sfumato.servers.lake import pin_table
+
+        tables = {name: pin_table(each, folder=project.folder) for name, each in project.tables.items()}
+        return replace(project, tables=tables)
+
+    def reopen(self) -> Curator:
+        """A curator of the project file as it is now."""
+        return open_project(self._project.folder / self._file)
+
     @cached_property
     def _engine(self) -> Engine:
         from sfumato.servers.project import open_engine
@@ -147,10 +162,12 @@ class Curator:
         epsilon: object = None,
         delta: object = None,
         through: str | int | None = None,
+        records: int | None = None,
     ) -> Check:
         """What a release would ask, cost and err. Reads no record and spends nothing.
 
-        `epsilon`, `delta` and `through` are those of `release`.
+        `epsilon`, `delta` and `through` are those of `release`. With `records`, about how many the table has,
+        or where a noisy count of them was paid for, it also forecasts what noise leaves.
         """
         from sfumato.curator.check import Check
         from sfumato.curator.conversation import find_series
@@ -166,7 +183,14 @@ class Curator:
             answered = self._find_kept(plan, ledger.find_answer) is not None
             begun = self._find_kept(plan, ledger.find_progress) is not None
         admitted = answered or begun or report.admits(plan.costs)
-        return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
+        asked = [each for each in report.charges if each.table == plan.table.name]
+        if records is None and any(each.description.get("noise") for each in asked):  # of statements
+            from sfumato.curator.explain import find_released_size
+
+            records = find_released_size(report, self._ledger(), plan.table.name)
+        return Check(
+            plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun, records=records
+        )
 
     def release(
         self,
@@ -303,7 +327,7 @@ class Curator:
         """Plain SELECT statements planned together; `buy()` of what is returned pays and answers them.
 
         What is measured, and how `epsilon` is divided, is chosen so that the mean squared error of the
-        statements, each relative to asking it alone with an equal share, is least (docs/sql.md). With
+        statements, each relative to asking it alone with an equal share, is least (docs/sql-reuse.md). With
         `delta`, noise may be Gaussian. `asked_by` is who asks, `progress` is called with each stage.
 
         Privacy: planning reads nothing. What is bought are statements, each charged as any other.
@@ -384,7 +408,7 @@ class Curator:
             metric=metric,
             epsilon=epsilon,
             columns=columns,
-            project=self._project,
+            project=self._pinned,
             engine=self._engine,
             open_ledger=self._ledger,
             progress=progress,
@@ -406,7 +430,7 @@ class Curator:
         if self._stored is None:
             self._stored = StoredQuestions()
         return Desk(
-            project=self._project,
+            project=self._pinned,
             engine=self._engine,
             find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
             report=self.budget,
@@ -534,7 +558,7 @@ class Curator:
     def _plan(
         self, recipe: Recipe | Path | str, *, epsilon: object, delta: object, through: str | int | None = None
     ) -> Plan:
-        from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers
+        from sfumato.recipes.base import FILE_KEYS, parse_epsilons, refuse_large_answers, refuse_unbounded
         from sfumato.recipes.files import read_recipe
 
         if isinstance(recipe, (str, Path)):
@@ -550,7 +574,7 @@ class Curator:
             recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
-        table: Table = self._project.table(recipe.table)
+        table: Table = self._pinned.table(recipe.table)
         for key in FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
@@ -559,6 +583,7 @@ class Curator:
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
+        refuse_unbounded(recipe, table)
         plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
         refuse_large_answers(plan)
         return plan
@@ -616,7 +641,7 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
-    if find_place(source) == "file":
+    if find_place(source) == "file" and find_lake(source) is None:
         from sfumato.core.engine.source import find_files
 
         found = find_files(source, folder=folder, table=Path(source).stem)

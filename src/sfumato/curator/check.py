@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato.core.cost.budget import describe_costs
 from sfumato.core.engine.opening import TEXT_FILES
+from sfumato.core.errors import SfumatoError
 from sfumato.core.exact import format_exact
+from sfumato.core.facts.column import OTHER
 from sfumato.core.facts.domain import Period
+from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
     from sfumato.core.cost.budget import Amount
     from sfumato.recipes.base import Plan
 
+EPSILONS = tuple(Fraction(each) for each in ("0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10"))
+_FORECAST = ("records", "noise_share", "stand_out", "coefficients")
+_LITTLE_NOISE = 0.1  # of an average cell
+_SURE = 0.9  # of guesses that are right: more is no protection to recommend
 _MOST_NAMED = 6  # columns in a note
 
 
@@ -21,7 +33,8 @@ _MOST_NAMED = 6  # columns in a note
 class Check:
     """A dry run: the plan, whether it would be admitted, and what is left before it.
 
-    A release that was answered before, or was begun and not finished, costs nothing.
+    A release that was answered before, or was begun and not finished, costs nothing. `records` is about how
+    many the table has, as somebody said or a noisy count that was paid for.
     """
 
     plan: Plan
@@ -29,12 +42,15 @@ class Check:
     left: Amount
     answered: bool = False
     begun: bool = False
+    records: int | None = None
 
     @property
     def verdict(self) -> str:
         """Whether the release fits into the budget, or is free."""
         if self.answered:
             return "was answered before and is free"
+        if self.begun and self.plan.series:
+            return "was paid for with the first period of its series"
         if self.begun:
             return "was begun before and is finished free of charge"
         return "fits" if self.admitted else "does NOT fit"
@@ -42,7 +58,7 @@ class Check:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth a look before it is paid, by public facts."""
-        return list_notes(self.plan)
+        return list_notes(self.plan, self.records)
 
     def __repr__(self) -> str:
         recipe = self.plan.recipe
@@ -58,14 +74,14 @@ class Check:
                 "protects": f"one individual: {self.plan.table.unit.describe()}",
                 "budget": f"epsilon {record['left']} left; this release {self.verdict}; nothing was spent",
             },
-            columns=("measurement", "cells", "noise", "95 % of errors within", "epsilon"),
+            columns=("measurement", "cells", "noise", "95 % of errors within", "costs"),
             rows=[
                 (
                     row["name"],
                     row["cells"],
                     row["noise"],
                     f"±{row['expected_error_95']:.4g}",
-                    row["epsilon"] or f"rho {row['rho']:.4g}",
+                    row["cost"],
                 )
                 for row in record["measurements"]
             ],
@@ -96,6 +112,7 @@ class Check:
                     "expected_error_95": request.law.half_width() / grid,
                     "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
                     "rho": float(cost.rho),
+                    "cost": describe_costs([cost], plan.delta),
                 }
                 for request, cost, grid in planned
             ],
@@ -105,16 +122,115 @@ class Check:
             "admitted": self.admitted,
             "answered": self.answered,
             "begun": self.begun,
+            **({} if self.records is None else {"forecast": forecast(plan, self.records)}),
             **({"notes": list(self.notes)} if self.notes else {}),
         }
 
 
-def list_notes(plan: Plan) -> tuple[str, ...]:
+def list_errors(plan: Plan) -> list[dict[str, Any]]:
+    """The error of each noisy count, by public facts: `cells`, its `typical_error`, and 95 % of errors.
+
+    Of a recipe that asks for marginals by what it has seen, as if all were spent on single columns.
+    """
+    from sfumato.recipes.shared.budget import calibrate
+
+    table, requests = plan.table, plan.requests
+    if plan.allowance is not None:
+        spent = [cost.mu_squared for cost in plan.costs]
+        names = [name for name in plan.columns if name in table.columns] if plan.counted else []
+        names = [name for name in names if table.columns[name].domain is not None]
+        if not names or None in spent:
+            return []
+        each = sum((part for part in spent if part is not None), Fraction(0)) / len(names)
+        requests = tuple(calibrate(table, name, Marginal((name,)), each) for name in names)
+    return [
+        {
+            "name": request.name,
+            "cells": request_size(table, request),
+            "typical_error": request.law.deviation / request_grid(table, request),
+            "expected_error_95": request.law.half_width() / request_grid(table, request),
+        }
+        for request in requests
+    ]
+
+
+def forecast(plan: Plan, records: int) -> dict[str, Any]:
+    """What to expect of a release about so many `records`: the noise in an average cell, what stands out."""
+    # What a series adds up of noisy sums has another error than these.
+    errors = [] if plan.series else list_errors(plan)
+    noise = [{**each, "noise_share": each["typical_error"] * each["cells"] / records} for each in errors]
+    count = getattr(plan.recipe, "count_standing", None)
+    standing = None if count is None else count(plan, records)
+    told = {} if standing is None else {"stand_out": standing[0], "coefficients": standing[1]}
+    worst = max((each["noise_share"] for each in noise), default=None)
+    return {"records": records, "noise_share": worst, "measurements": noise, **told}
+
+
+def weigh_epsilons(check_at: Callable[[Fraction], Check]) -> list[dict[str, Any]]:
+    """What each of several epsilons buys, and tells an attacker; `check_at` is a dry run at an epsilon."""
+    from sfumato.report.explain.guarantee import Guarantee, best_guess
+
+    rows = []
+    for epsilon in EPSILONS:
+        try:
+            check = check_at(epsilon)
+        except SfumatoError:  # too little for this recipe, or too much
+            continue
+        guarantee = Guarantee(kind="epsilon", amount=epsilon, delta=check.plan.delta)
+        expected = {} if check.records is None else forecast(check.plan, check.records)
+        errors = [each["expected_error_95"] for each in list_errors(check.plan)]
+        rows.append(
+            {
+                "epsilon": format_exact(epsilon),
+                "expected_error_95": max(errors, default=None),
+                **{key: expected.get(key) for key in _FORECAST},
+                "right_guesses": best_guess(guarantee, Fraction(1, 2)),
+                "admitted": check.admitted,
+            }
+        )
+    return rows
+
+
+def recommend(rows: Sequence[dict[str, Any]]) -> tuple[str | None, str]:
+    """The epsilon of `weigh_epsilons` that is enough, if one is, and the reason in words."""
+    if not any(row["records"] for row in rows):
+        return None, "say about how many records there are (--records N), or pay for a noisy count first"
+    if all(row["noise_share"] is None and row["coefficients"] is None for row in rows):
+        return None, "what noise leaves of this recipe is not known before it is paid"
+    advice = "ask for fewer cells or inputs, or bring more records"
+    row = next((row for row in rows if _suffices(row)), None)
+    if row is None:
+        return None, f"no epsilon up to {rows[-1]['epsilon']} is enough: {advice}"
+    if row["coefficients"]:
+        why = f"{row['stand_out']} of {row['coefficients']} coefficients stand out of the noise"
+    else:
+        why = f"an average cell is off by {row['noise_share']:.1%} of itself"
+    why += f"; who guesses whether somebody is in the table is right {row['right_guesses']:.1%} of the time"
+    if row["right_guesses"] > _SURE or not row["admitted"]:
+        much = "does NOT fit into the budget" if row["right_guesses"] <= _SURE else "promises little"
+        return None, f"it takes epsilon {row['epsilon']}, which {much} ({why}): {advice}"
+    return row["epsilon"], why
+
+
+def _suffices(row: dict[str, Any]) -> bool:
+    """Whether noise is small beside an average cell, or most coefficients stand out."""
+    if row["coefficients"]:
+        return bool(2 * row["stand_out"] >= row["coefficients"])
+    return row["noise_share"] is not None and row["noise_share"] <= _LITTLE_NOISE
+
+
+def read_deployments() -> list[dict[str, Any]]:
+    """What published deployments took, from the least epsilon on, each with its source."""
+    path = Path(__file__).with_name("deployments.toml")
+    return list(tomllib.loads(path.read_text(encoding="utf-8"))["deployments"])
+
+
+def list_notes(plan: Plan, records: int | None = None) -> tuple[str, ...]:
     """What public facts say may be lost: records, values, columns and coefficients."""
     table = plan.table
     columns = [table.columns[name] for name in plan.columns if name in table.columns]
     dated = [each.name for each in columns if isinstance(each.domain, Period) and each.format is None]
-    losing = [each.name for each in columns if each.missing_label is None]
+    losing = [each.name for each in columns if each.missing_label is None and each.outside != OTHER]
     notes = [*table.unit.note_bound(table.bounding)]
     if dated and table.source.lower().endswith(TEXT_FILES):
         notes.append(
@@ -129,15 +245,21 @@ def list_notes(plan: Plan) -> tuple[str, ...]:
             f"records without a value in {named} are left out, as a whole; "
             "`sfumato doctor` with the recipe file counts them, and nullable = true keeps them"
         )
+    twice = [each.name for each in columns if each.outside == OTHER and "Other" in each.labels]
+    if twice:
+        notes.append(
+            f"{', '.join(twice)}: 'Other' is listed and what is not listed is 'other': both are given"
+        )
     described = {name for name, column in table.columns.items() if column.domain is not None}
     if hasattr(plan.recipe, "columns") and described <= set(plan.columns):  # as by default
         from sfumato.recipes.shared.rows import find_undescribed
 
         if absent := find_undescribed(table, plan.columns):
             notes.append(
-                f"rows will have no {' and no '.join(absent)}: a range of dates or bounds alone are for "
-                'statements; give dates a period = "day", "week" or "month", and numbers bins'
+                f'rows will have no {" and no ".join(absent)}: give dates a period = "day", "week" or '
+                '"month", and numbers bins; recipes adaptive and tree take a range of dates, and '
+                "bounds, of columns that no other column is made from"
             )
-    forecast = getattr(plan.recipe, "forecast", None)
-    told = None if forecast is None else forecast(plan)
+    tell = getattr(plan.recipe, "forecast", None)
+    told = None if tell is None else tell(plan, records)
     return (*notes, told) if told else tuple(notes)

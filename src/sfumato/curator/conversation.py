@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.cost.curves import sqrt_up
-from sfumato.core.door import Period, Records, open_charge, refuse_most
+from sfumato.core.door import Records, open_charge, refuse_most
 from sfumato.core.engine.base import sign_version
 from sfumato.core.errors import ReleaseError, SourceError
 from sfumato.core.exact import digest
 from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, request_grid
-from sfumato.core.questions.series import RunningSums
+from sfumato.core.questions.series import Period, RunningSums
 from sfumato.recipes.base import Plan, Product, follow_recipe
 from sfumato.release.folder import (
     PackedAnswers,
@@ -152,7 +153,7 @@ class Steps:
         engine: Engine,
         progress: Callable[[str], None],
     ) -> None:
-        self._plan, self._show = plan, progress
+        self._plan, self._engine, self._show = plan, engine, progress
         self._records = open_records(plan, engine=engine, progress=progress)
         self._bill, self._ledger, self._noise = bill, ledger, noise
         self.entries: tuple[ChargeEntry, ...] = ()
@@ -216,32 +217,16 @@ def open_records(plan: Plan, *, engine: Engine, progress: Callable[[str], None])
     )
 
 
-class Series:
+class Series(Steps):
     """The answers to the periods of a series, each under its part of one durable charge, or found again.
 
     Privacy: the first period charges for all of them, before a record is read. Every period is answered once,
     after the one before it, from what arrived until then; noise is drawn for it alone.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        bill: Bill,
-        *,
-        ledger: Ledger,
-        noise: NoiseSource | None,
-        engine: Engine,
-        progress: Callable[[str], None],
-    ) -> None:
-        self._plan, self._bill, self._ledger = plan, bill, ledger
-        self._noise, self._engine, self._show = noise, engine, progress
-        self._stream = _name_stream(plan)
-        self.entries: tuple[ChargeEntry, ...] = ()
-        self.charged = self.resumed = False
-
-    def run(self) -> tuple[tuple[Answer, ...], Product]:
-        """The answers of all periods so far, and what the recipe made of them."""
-        return follow_recipe(self._plan, answer=self._answer, progress=self._show)
+    @cached_property
+    def _stream(self) -> str:
+        return _name_stream(self._plan)
 
     def _answer(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
         (request,) = asks

@@ -118,7 +118,7 @@ def draft_privately(
     table = name_table(source)
     description: dict[str, Any] = {"source": source, "unit": unit}
     if unit != "row":
-        description["max_records"] = max_records
+        description["max_records"] = max_records or "private"
     if is_text_file(source):
         # The first line of a text file counts as names once one of them is known; here its steward says so.
         # JSON lines have no such line, and no columns but those that are named.

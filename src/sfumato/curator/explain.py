@@ -2,7 +2,7 @@
 
 What was released before helps: it was paid for, so looking at it again costs nothing. A statement WITHIN n%,
 whose price nobody knows before, is asked again with more epsilon until every value is within that share of
-itself; every attempt is charged as a statement of its own, before its records are read.
+itself, as far as noise tells; every try is charged as a statement of its own, before its records are read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from sfumato.accounting import max_mu
 from sfumato.core.algebra.measures import ADDED, CAPS
 from sfumato.core.cost.curves import mu_to_epsilon
-from sfumato.core.errors import BudgetExceeded, RecipeError
+from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.core.exact import format_exact, round_up
 from sfumato.curator.reuse import finish_measured
 from sfumato.sql.clips import explain_clips, explain_noise
@@ -34,12 +32,12 @@ from sfumato.sql.plan import (
     QueryPlan,
     check_within,
     describe_noise,
-    half_width,
     show_short,
     stray_threshold,
 )
-from sfumato.sql.reuse import average_answers, can_average, find_lack
+from sfumato.sql.reuse import average_answers, find_lack
 from sfumato.sql.rollups import spread_of
+from sfumato.tables.arrays import text_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,13 +52,18 @@ if TYPE_CHECKING:
     Measured = Callable[..., tuple[NoisyAggregates, Fraction, object]]
 
 
-FIRST_TRY = Fraction(1, 100)
-_LAST_TRY = Fraction(5, 2)
-_LEAST_GROWTH = Fraction(26, 25)
+_FIRST_TRY = Fraction(1, 10_000)
+_GRAIN = Fraction(1, 10**6)  # of the epsilons of tries
+_MOST = Fraction(5, 2)
+# Steps of Gaussian noise cost nothing, and epsilon grows by what is lacking though values are larger by so
+# many deviations. Epsilons of Laplace noise add up: they grow by so much that earlier ones are small beside
+# the last, but to no more than what values that are smaller by half a deviation lack.
+_LEAST_GROWTH, _SURE = 0.03, 2.0
+_MOST_GROWTH, _UNSURE = 8, -0.5
 # Noisy values decide when to stop, and those that noise makes large stop too early. Intervals miss in 5 % of
 # all answers if at every level they miss in these: for a share up to the first number, the second
 # (docs/proofs/refinement.md).
-_MISSES = ((0.3, 0.033), (0.5, 0.027), (0.7, 0.012), (math.inf, 0.001))
+_MISSES = ((0.3, 0.045), (0.5, 0.027), (0.7, 0.012), (math.inf, 0.001))
 
 _MOST_LOOKED_AT = 100
 _RECORDS = "records(*)"
@@ -116,7 +119,9 @@ def explain_plans(
         free=None if free is None else {name: each.width for name, each in derived.items()},
         costs=costs,
     )
-    return Answer(table=pa.table({"plan": text.splitlines()}), explanation=text, price=price, notes=notes)
+    return Answer(
+        table=pa.table({"plan": text_array(text.splitlines())}), explanation=text, price=price, notes=notes
+    )
 
 
 def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction, admitted: bool) -> str:
@@ -172,18 +177,17 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
     for each in plan.noises:
         lines.append(f"  measures     {each.measure.describe()}")
         if plan.tallies and isinstance(each, Noise) and each.measure.statistic in ADDED:
-            lines.append(f"               {explain_noise(each)}")
+            lines += [f"               {line}" for line in explain_noise(each)]
         else:
             lines.append(f"               {describe_noise(each, reach=False)}")
     told = [f"{name}: {words}" for name, words in errors.items()]
     lines += [f"  {'expected' if place == 0 else '':13}{line}" for place, line in enumerate(told)]
     pure = [cost.epsilon for cost in plan.costs]
-    rho = sum((cost.rho for cost in plan.costs), Fraction(0))
     if None in pure:
         spent = f"(epsilon {show_short(plan.epsilon)}, delta {show_short(plan.delta)})"
     else:
         spent = f"epsilon {show_short(sum((each for each in pure if each is not None), Fraction(0)))}"
-    lines.append(f"  cost         {spent}; rho {float(rho):.6g}")
+    lines.append(f"  cost         {spent}")
     verdict = "fits" if admitted else "does NOT fit"
     lines.append(
         f"  budget       epsilon {format_exact(left)} left; this statement {verdict}; nothing was spent"
@@ -266,77 +270,97 @@ def _counts_all(statement: str) -> bool:
 
 def plan_first(goal: Within, plan_at: PlanAt) -> tuple[QueryPlan, str]:
     """The plan that the tries begin with, and what EXPLAIN adds to it."""
-    plan = replace(plan_at(FIRST_TRY), miss=_find_miss(goal))
+    plan = _plan_try(goal, plan_at, _FIRST_TRY)
+    how = "grows by what is surely lacking" if _is_normal(plan) else "grows by what is lacking"
+    return plan, f"\n  WITHIN       begins with this and {how} until reached: at most {float(_MOST)} in all"
+
+
+def _plan_try(goal: Within, plan_at: PlanAt, epsilon: Fraction) -> QueryPlan:
+    """The plan at an epsilon, or at the next power of ten of it at which noise fits into integers."""
+    miss = next(share for most, share in _MISSES if goal.amount <= most)
+    try:
+        plan = replace(plan_at(epsilon), miss=miss)
+    except UnsupportedQuery:
+        if epsilon >= 1:
+            raise
+        return _plan_try(goal, plan_at, epsilon * 10)
     check_within(plan)
-    averaged = can_average(plan)
-    how = "grows by what is surely lacking" if averaged else "doubles"
-    most = "2.5" if averaged else "5.11"
-    return plan, f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
+    return plan
+
+
+def _is_normal(plan: QueryPlan) -> bool:
+    return plan.selection is None and all(noise.is_normal for noise in plan.noises)
 
 
 def answer_within(goal: Within, delta: Fraction, plan_at: PlanAt, measure: Measured) -> Answer:
-    """Answers with doubled epsilon until every value is within the wanted share of itself.
+    """Asks again until every value is within the wanted share of itself, as far as noise tells.
 
     `plan_at` gives the plan at an epsilon; `measure` its noisy answer and what that cost, given what the
-    statement has cost so far.
+    statement has cost so far. Answers for public groups are averaged by their precision.
+
+    Privacy: every try is charged as a statement of its own, and what decides is noisy. A Gaussian answer that
+    is to be as good as one at mu, where one at mu' is there, costs a fresh one at sqrt(mu^2 - mu'^2), and
+    nothing is lost by going in steps (docs/proofs/refinement.md).
     """
-    epsilon, spent, miss = FIRST_TRY, Fraction(0), _find_miss(goal)
-    last: tuple[QueryPlan, NoisyAggregates] | None = None
-    while True:
-        plan = replace(plan_at(epsilon), miss=miss)
-        check_within(plan)
-        if can_average(plan):
-            return _refine(goal, delta, plan_at, measure)
-        try:
-            noisy, cost, _ = measure(plan, spent=spent)
-        except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
-            if last is None:
-                raise
-            return finish_measured(*last, spent)
-        spent += cost
-        last = plan, noisy
-        pairs = zip(plan.added, noisy.values, strict=True)
-        reached = all((half_width(n, miss) <= goal.amount * np.abs(v)).all() for n, v in pairs)
-        # A value near zero is never within a share of itself; its interval says how near it is.
-        if reached or epsilon >= _LAST_TRY:
-            return finish_measured(plan, noisy, spent)
-        epsilon *= 2
-
-
-def _find_miss(goal: Within) -> float:
-    return next(share for most, share in _MISSES if goal.amount <= most)
-
-
-def _refine(goal: Within, delta: Fraction, plan_at: PlanAt, measure: Measured) -> Answer:
-    """Averages fresh Gaussian answers until every value is within the wanted share of itself.
-
-    Privacy: an answer that is to be as good as one at mu, where one at mu' is there, costs a fresh one at
-    sqrt(mu^2 - mu'^2), and nothing is lost by going in steps (docs/proofs/refinement.md).
-    """
-    level, spent, seen = FIRST_TRY, Fraction(0), Fraction(0)
-    charged, miss = Fraction(0), _find_miss(goal)
+    plan = _plan_try(goal, plan_at, _FIRST_TRY)
+    growth = 1 + max(_LEAST_GROWTH, float(goal.amount) / 5)
     parts: list[tuple[QueryPlan, NoisyAggregates]] = []
+    asked: list[QueryPlan] = []
+    charged: list[QueryPlan] = []
     while True:
-        wanted = max_mu(level, delta) ** 2 - float(seen)
-        step = mu_to_epsilon(math.sqrt(wanted), delta) if wanted > 0 else float(FIRST_TRY)
-        epsilon = round_up(min(step, float(level)), places=6)
-        plan = replace(plan_at(epsilon), miss=miss)
-        if not can_average(plan):
-            raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
         try:
-            noisy, cost, _ = measure(plan, spent=spent)
+            noisy, cost, _ = measure(plan, spent=_add_up(charged, delta))
         except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
             if not parts:
                 raise
-            return finish_measured(*average_answers(parts), spent)
-        parts.append((plan, noisy))
-        price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
-        seen += price
-        charged += price if cost else 0
-        if charged:
-            spent = round_up(mu_to_epsilon(math.sqrt(charged), delta), places=6)
-        combined, values = average_answers(parts)
-        lack, least = find_lack(combined, values, goal.amount)
-        if lack <= 1 or level >= _LAST_TRY:
-            return finish_measured(combined, values, spent)
-        level = min(level * max(_LEAST_GROWTH, Fraction(least).limit_denominator(1000)), _LAST_TRY)
+            return _conclude(goal, parts, _add_up(charged, delta), reached=False)
+        asked.append(plan)
+        charged += [plan] if cost else []
+        parts = [*(parts if plan.selection is None else ()), (plan, noisy)]
+        normal = _is_normal(plan)
+        lack, wanted = find_lack(*average_answers(parts), goal.amount, _SURE if normal else _UNSURE)
+        left = _MOST - _add_up(asked, delta)
+        # A value near zero is never within a share of itself; its interval says how near it is.
+        if lack <= 1 or left <= 0:
+            return _conclude(goal, parts, _add_up(charged, delta), reached=lack <= 1)
+        # Precision grows as the square of what intervals lack.
+        seen = sum(_precision(each) for each, _ in parts)
+        more = seen * max(wanted, growth) ** 2 - (seen if plan.selection is None else 0)
+        last, epsilon = plan, plan.epsilon
+        # The deviation of Gaussian noise does not quite fall as epsilon grows.
+        for _ in range(3 if normal else 1):
+            step = float(last.epsilon) * math.sqrt(more / _precision(last))
+            if not normal:
+                step = min(max(step, float(plan.epsilon) / 10), _MOST_GROWTH * float(plan.epsilon))
+            epsilon = min(round_up(step, places=6), left)
+            last = _plan_try(goal, plan_at, epsilon)
+        # The same plan would bring its stored answer again, with the same noise, which is no second one.
+        while last.epsilon in {each.epsilon for each in asked}:
+            last = _plan_try(goal, plan_at, last.epsilon - _GRAIN)
+        plan = last
+
+
+def _conclude(
+    goal: Within, parts: list[tuple[QueryPlan, NoisyAggregates]], spent: Fraction, *, reached: bool
+) -> Answer:
+    """The mean of all tries, with a note if they ended before intervals were as narrow as they should be."""
+    answer = finish_measured(*average_answers(parts), spent)
+    if reached:
+        return answer
+    share = format_exact(goal.amount * 100)
+    note = f"not every interval is within {share} % of its value: no more was to be spent on this statement"
+    return replace(answer, notes=(*answer.notes, note))
+
+
+def _precision(plan: QueryPlan) -> float:
+    return 1 / plan.added[0].deviation ** 2
+
+
+def _add_up(plans: list[QueryPlan], delta: Fraction) -> Fraction:
+    """What answers to plans cost together: Gaussian ones are charged by the sum of mu squared."""
+    squares = sum(
+        (cost.mu_squared or Fraction(0) for each in plans for cost in each.costs if _is_normal(each)),
+        Fraction(0),
+    )
+    others = sum((each.epsilon for each in plans if not _is_normal(each)), Fraction(0))
+    return others + (round_up(mu_to_epsilon(math.sqrt(squares), delta), places=6) if squares else 0)

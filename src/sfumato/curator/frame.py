@@ -94,7 +94,7 @@ _opened: list[_Opened] = []
 _opening = Lock()
 
 
-def open_frame(
+def from_frame(
     frame: TableLike,
     *,
     unit: str,

@@ -54,7 +54,8 @@ _EVIDENCE = (Marginal, ClippedMarginal)
 class Released:
     """An answered charge of a recipe, with its plan made again; what it measured is read when it is needed.
 
-    `make` plans a statement about its table at a price, `tables` is the record of that table.
+    `make` plans a statement about its table at a price, `tables` is the record of that table. `columns` are
+    those that mean in the plan what they mean in the project: others have bins that the recipe gave them.
     """
 
     entry: ChargeEntry
@@ -62,6 +63,7 @@ class Released:
     ledger: Ledger
     make: Callable[[Statement], QueryPlan]
     tables: object
+    columns: frozenset[str]
     _kept: dict[str, object] = field(default_factory=dict, repr=False)
 
     @property
@@ -76,12 +78,14 @@ class Released:
 
     def has_columns(self, names: set[str]) -> bool:
         """Whether it is about the columns `names`, in lower case."""
-        return names <= {name.lower() for name in self.plan.columns}
+        return names <= self.columns
 
     def list_measured(self, names: set[str]) -> list[Earlier]:
         """What it measured of whole marginals with the columns `names`, as earlier answers."""
         requests = self.plan.requests if self.is_known else tuple(each.request for each in self._measured)
-        fitting = [each for each in requests if names <= {name.lower() for name in each.columns}]
+        fitting = [
+            each for each in requests if names <= self.columns & {name.lower() for name in each.columns}
+        ]
         found = [self._keep(f"request {each.name}", partial(self._read, each)) for each in fitting]
         return [each for each in found if isinstance(each, Earlier)]
 
@@ -96,9 +100,11 @@ class Released:
 
     def can_ask(self, statement: Statement) -> bool:
         """Whether it made a model that answers such a statement, by public facts."""
+        own = {name.lower() for name in self.plan.columns} - self.columns
         return (
             self.plan.recipe.kind in _MODELS
             and not statement.around
+            and not any(each.name.lower() in own for each in statement.query.find_all(exp.Column))
             and _means_the_same(statement.query, self.plan.table)
             and can_ask(replace(statement, mode="public", explain=False), self.plan.table, self.plan.columns)
         )
@@ -262,9 +268,15 @@ def open_released(
         )
     except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError):
         return None
-    if entry.plan_digest != plan.asked_digest or plan.table != table or plan.stepwise:
+    same = {name: plan.table.columns.get(name) == column for name, column in table.columns.items()}
+    given = {name: table.columns[name] for name, is_same in same.items() if not is_same}
+    # Bins that a recipe gives to a column without a domain are its own; a domain is never another one.
+    kept = replace(plan.table, columns={**plan.table.columns, **given}) == table
+    regrouped = any(column.domain is not None for column in given.values())
+    if entry.plan_digest != plan.asked_digest or plan.stepwise or regrouped or not kept:
         return None
-    return Released(entry=entry, plan=plan, ledger=ledger, make=make, tables=tables)
+    columns = frozenset(name.lower() for name in plan.columns if name not in given)
+    return Released(entry=entry, plan=plan, ledger=ledger, make=make, tables=tables, columns=columns)
 
 
 def name_columns_asked(plan: QueryPlan) -> set[str] | None:
@@ -282,6 +294,8 @@ def _is_whole(request: Request) -> bool:
     """Whether a request is for every cell of its columns."""
     counted = request.counted
     if isinstance(counted, IndividualCounts):
+        if counted.together:
+            return False
         repeats = int(np.count_nonzero(counted.cells == 0))
         # Who is in a cell is counted once there if one of the questions is about a single record.
         firsts = counted.times[:: max(repeats, 1)]

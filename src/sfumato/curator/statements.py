@@ -215,6 +215,10 @@ class Desk:
         """A desk where a statement may cost so much epsilon at most."""
         return replace(self, at_most=at_most)
 
+    def with_intervals(self, intervals: bool) -> Desk:  # noqa: FBT001
+        """A desk whose answers have columns for the ends of intervals, or none."""
+        return replace(self, intervals=intervals)
+
     def named(self, statement: Statement) -> list[Table]:
         """The private tables that a statement names."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
@@ -234,9 +238,7 @@ class Desk:
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
-            from sfumato.curator.explain import FIRST_TRY
-
-            statement = replace(statement, within=None, epsilon=FIRST_TRY)
+            statement = replace(statement, within=None, epsilon=Fraction(1))
         return rehearse_query(self.plan(statement, catalog))
 
     def answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:

@@ -67,6 +67,8 @@ class _Desk(Protocol):
     def asked_by(self) -> str | None: ...
     @property
     def at_most(self) -> Fraction | None: ...
+    @property
+    def intervals(self) -> bool: ...
 
     def catalog(self, statement: Statement) -> Catalog: ...
     def units(self, statement: Statement) -> dict[str, str]: ...
@@ -82,6 +84,7 @@ class _Desk(Protocol):
     def answer_prepared(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer: ...
     def with_table(self, table: PublicTable) -> _Desk: ...
     def with_most(self, at_most: Fraction | None) -> _Desk: ...
+    def with_intervals(self, intervals: bool) -> _Desk: ...  # noqa: FBT001
 
 
 def has_steps(desk: _Desk, statement: Statement) -> bool:
@@ -198,6 +201,8 @@ def _run(
     """Answers inner queries one after the other, and returns what is left, at a desk that has the answers."""
     query = statement.query.copy()
     rest = replace(statement, query=query, explain=False, stepwise=False)
+    # Inner answers have intervals whatever is shown: else what follows from them would be another question.
+    shown, desk = desk.intervals, desk.with_intervals(True)  # noqa: FBT003
     while (step := find_step(query, desk.catalog(rest), desk.units(rest))) is not None:
         asked, keys = step.asks, None
         if step.keys is not None:
@@ -225,7 +230,7 @@ def _run(
         table = table if keys is None else step.spread(table, keys)
         desk, name = _add_table(desk, table, folder)
         step.put(table, exp.to_identifier(name, quoted=True))
-    rest = replace(rest, query=query)
+    rest, desk = replace(rest, query=query), desk.with_intervals(shown)
     if desk.named(rest):
         return desk, desk.prepare(rest, epsilon=None)
     return desk, _with_ends(replace(rest, mode="public", around=()), desk)
@@ -256,7 +261,7 @@ def _with_ends(statement: Statement, desk: _Desk) -> Statement:
         if each.name.startswith("answer ")
         for column in pq.read_schema(each.source).names
     }
-    if query.args.get("group") or query.args.get("distinct"):
+    if query.args.get("group") or query.args.get("distinct") or not desk.intervals:
         return statement
     items: list[tuple[exp.Expr, str]] = []
     for item, text in zip(query.expressions, statement.texts, strict=True):

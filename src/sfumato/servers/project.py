@@ -16,13 +16,15 @@ from sfumato.core.engine.encode import connect, hide_failures
 from sfumato.core.engine.sealed import Sealed, needed_columns
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.errors import SourceError
-from sfumato.core.facts.table import PublicTable, Table, find_place
+from sfumato.core.facts.table import PublicTable, Table, find_lake, find_place
+from sfumato.servers.lake import find_source
 
 if TYPE_CHECKING:
     from sfumato.core.algebra.measures import Checked, Query
     from sfumato.core.algebra.rows import Tables
     from sfumato.core.engine.aggregates import TrueAggregates
     from sfumato.core.engine.base import Fetched, TrueCounts
+    from sfumato.core.engine.source import FileSource
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.choices import AnyQuestion
     from sfumato.servers.engine import ServerEngine
@@ -96,6 +98,11 @@ class FetchingEngine(StatementEngine):
         if table.reference is None:
             return own
         return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
+
+    def _find(self, table: Table | PublicTable) -> FileSource:
+        if find_lake(table.source) is None:
+            return super()._find(table)
+        return find_source(table, folder=self._folder)
 
     def packed(self, table: Table | PublicTable) -> tuple[Path, ...]:
         """Returns the packed files of a table, and of those that its references lead to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,6 +38,18 @@ def label_array(codes: NDArray[np.int32], labels: tuple[int | str, ...]) -> pa.A
     )
 
 
+def code_days(days: pa.Array | pa.ChunkedArray, labels: Sequence[str]) -> NDArray[np.int64]:
+    """The codes of the days, weeks or months that dates are in, -1 before the first and where there is none.
+
+    >>> from datetime import date
+    >>> code_days(pa.array([date(2025, 2, 3), None]), ["2025-01", "2025-02", "other"]).tolist()
+    [1, -1]
+    """
+    begins = [label for label in labels if label[:1].isdecimal()]
+    texts = days.cast(pa.string()).to_pylist()
+    return np.array([-1 if text is None else bisect_right(begins, text) - 1 for text in texts], np.int64)
+
+
 def hide_values(column: pa.Array, hidden: NDArray[np.bool_]) -> pa.Array:
     """The array with NULL where `hidden` is true.
 
@@ -59,9 +72,13 @@ def text_array(texts: Sequence[str | None]) -> pa.Array:
     >>> text_array(["a", None]).to_pylist()
     ['a', None]
     """
-    encoded = [(text or "").encode() for text in texts]
-    ends = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    known = [text or "" for text in texts]
+    content = "".join(known)
+    encoded = content.encode()
+    plain = len(content) == len(encoded)  # a letter is a byte
+    sizes = map(len, known) if plain else (len(text.encode()) for text in known)
+    ends = np.cumsum([0, *sizes], dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(encoded)]
     missing = np.array([text is None for text in texts], np.bool_)
     return hide_values(pa.Array.from_buffers(pa.string(), len(texts), buffers), missing)
 

@@ -1,7 +1,7 @@
 """Codebooks: what is publicly known of a table's columns, in the forms in which it is written down.
 
-JSON with an entry for each column, contest parameters, Frictionless table schemas; CSV with a line for each
-column or each code; SQL with types and checks.
+JSON with an entry for each column, contest parameters, Frictionless table schemas, CSVW metadata; CSV with a
+line for each column or each code; SQL with types and checks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from sfumato.core.files import MOST_TEXT, read_regular
 from sfumato.tables.draft import Known
 
 _KINDS = {
-    "integer": "integer|int|int8|int16|int32|int64|uint8|uint16|uint32|uint64|bigint|smallint|tinyint|year",
+    "integer": "integer|int|int8|int16|int32|int64|uint8|uint16|uint32|uint64|bigint|smallint|tinyint|year"
+    "|long|short|byte|positiveinteger|negativeinteger|unsignedlong|unsignedint|unsignedshort|unsignedbyte",
     "number": "number|float|float16|float32|float64|double|real|decimal|numeric|money",
     "boolean": "boolean|bool|logical",
-    "date": "date|datetime|datetime64|timestamp|timestamptz|time",
+    "date": "date|datetime|datetime64|datetimestamp|timestamp|timestamptz|time",
     "text": "string|str|text|object|category|categorical|varchar|char|character|factor|enum|nvarchar",
 }
 _NAMES = ("name", "column", "variable", "field", "attribute", "column_name", "field_name")
-_CODES = ("values", "value", "codes", "code", "categories", "levels", "enum", "allowed_values")
+_CODES = ("values", "value", "codes", "code", "categories", "levels", "enum", "allowed_values", "keyValues")
 _LABELS = ("label", "labels", "meaning", "value_label")
 _LOW = ("min", "minimum", "low", "from", "lower", "minval")
 _HIGH = ("max", "maximum", "high", "to", "upper", "maxval")
-_TYPES = ("type", "dtype", "kind", "data_type", "class")
+_TYPES = ("type", "dtype", "kind", "data_type", "class", "datatype")
 _MARKS = ("null_value", "missing_values", "missing_codes", "na_values")
 _NULLS = ("has_null", "nullable", "missing", "blank", "nulls", "allow_null")
 _RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:\.\.|to|-)\s*(-?\d+(?:\.\d+)?)\s*")
@@ -78,6 +79,8 @@ def _read_json(text: str, origin: str) -> dict[str, Known]:
         document = document["resources"][0]["schema"]  # a data package of Frictionless
     if isinstance(document, dict) and isinstance(document.get("schema"), dict):
         document = document["schema"]
+    if isinstance(document, dict) and isinstance(document.get("tableSchema"), dict):
+        document = [_read_partitions(each) for each in document["tableSchema"]["columns"]]
     marks: tuple[str, ...] = ()
     if isinstance(document, dict) and isinstance(document.get("fields"), (list, dict)):
         marks = tuple(str(each) for each in document.get("missingValues", ()) if str(each))
@@ -90,6 +93,29 @@ def _read_json(text: str, origin: str) -> dict[str, Known]:
         if found is not None:
             known[str(name)] = found
     return known
+
+
+def read_csvw_unit(path: Path | str) -> tuple[str | None, int | None]:
+    """Return who is protected by CSVW-EO metadata, and the most records of one, as far as it says."""
+    try:
+        document = json.loads(read_regular(Path(path), most=MOST_TEXT))
+        unit, most = document.get("privacyUnit"), document.get("maxContributions")
+    except (OSError, ValueError, AttributeError):
+        raise SchemaError(f"{Path(path).name!r} cannot be read as CSVW metadata, a JSON object") from None
+    return (str(unit) if unit else None, most if type(most) is int and most > 0 else None)
+
+
+def _read_partitions(column: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a column of CSVW-EO with the values of its partitions listed as those of any codebook."""
+    predicates = [each.get("predicate", {}) for each in column.get("partitions") or ()]
+    values = [each["partitionValue"] for each in predicates if "partitionValue" in each]
+    ends = [each[key] for each in predicates for key in ("lowerBound", "upperBound") if key in each]
+    found = {key: value for key, value in column.items() if not key.startswith("@")}
+    if values:
+        found.setdefault("keyValues", values)
+    if ends:
+        found |= {"minimum": found.get("minimum", min(ends)), "maximum": found.get("maximum", max(ends))}
+    return found
 
 
 def _read_entry(entry: object, origin: str, marks: tuple[str, ...]) -> Known | None:
@@ -137,7 +163,7 @@ def _read_entry(entry: object, origin: str, marks: tuple[str, ...]) -> Known | N
         decimal=facts.get("decimalChar", "."),
         missing=(*(str(each) for each in marked), *marks),
         nullable=nulls,
-        identifier=facts.get("kind") == "id" or facts.get("unique") is True,
+        identifier=facts.get("kind") == "id" or facts.get("unique") is True or facts.get("privacyId") is True,
     )
 
 

@@ -27,6 +27,7 @@ PERSON_NAMES = re.compile(
 )
 """What columns are called that name individuals."""
 
+_MANY_RECORDS = 1000  # of which a twentieth to nine tenths are different values: then people repeat
 _MOST_NAMES = 300  # characters of all names of values; longer ones stay in the codebook
 _MOST_RANGE = 120  # whole numbers that are counted one by one
 _BINS = 10
@@ -67,6 +68,17 @@ class Known:
     complete: bool = True
 
 
+def repeats_as_names(name: str, records: int, values: int, *, named: bool = False) -> bool:
+    """Whether so many different `values` in so many `records` repeat as the names of people do.
+
+    >>> repeats_as_names("patient_id", 100, 60), repeats_as_names("ward", 100, 60)
+    (True, False)
+    """
+    named = named or PERSON_NAMES.search(name) is not None
+    many = records >= _MANY_RECORDS and 0.05 * records <= values <= 0.9 * records
+    return 1 < values < records and (named or many)
+
+
 def draft_project(
     source: str,
     kinds: Mapping[str, str],
@@ -81,7 +93,8 @@ def draft_project(
     """Returns a project file for `source`, with a line for each of its columns, whose `kinds` are given.
 
     What is `known` of a column is written with its origin, the rest is left to do. `unit` and `max_records`
-    are the individual, `epsilon` and `delta` the budget. `rules` are lines that propose some.
+    are the individual, whose records are bounded privately without the latter; `epsilon` and `delta` are the
+    budget. `rules` are lines that propose some.
 
     >>> known = {"district": Known(origin="codes.csv", values=("North", "South"))}
     >>> print(draft_project("calls.csv", {"district": "text"}, known=known).splitlines()[-1])
@@ -100,15 +113,15 @@ def draft_project(
         f"[tables.{table}]",
         f"source = {quote_toml(source)}",
     ]
-    if unit is None:
-        lines += [
-            'unit = "TODO"       # the column that names the individual (without a domain), or "row"',
-            'max_records = "TODO"   # the most records of one individual that count; not for "row"',
-        ]
-    else:
-        lines.append(f"unit = {quote_toml(unit)}")
-        if unit != "row":
-            lines.append(f"max_records = {max_records}")
+    todo = '"TODO"       # the column that names the individual (without a domain), or "row"'
+    lines.append(f"unit = {todo if unit is None else quote_toml(unit)}")
+    if unit != "row" and max_records is not None:
+        lines.append(f"max_records = {max_records}")
+    elif unit != "row":
+        lines.append(
+            'max_records = "private"   # chosen by each answer; or the most records of one individual that '
+            f"count{'; not for row' if unit is None else ''}"
+        )
     if is_text_file(source) and not known:
         lines += [
             "",

@@ -27,6 +27,7 @@ from sfumato.core.engine.sealed import clean_batch, clean_schema
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period, Values
 from sfumato.core.facts.table import Table, find_place
+from sfumato.tables.draft import repeats_as_names
 from sfumato.tables.profile import DATE_FORMATS
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class TableFit:
 
     Of text files also that of their lines, since those that are no record are not seen otherwise, and of
     those that leave a quote open. `counting` have a place in all columns that are asked about together;
-    `lost` tells how many each of these leaves out.
+    `lost` tells how many each of these leaves out, and `cut` how many of them the bound of individuals does.
+    Where every row is an individual, `repeating` is a column whose values repeat as names of people do.
     """
 
     name: str
@@ -71,6 +73,8 @@ class TableFit:
     columns: tuple[ColumnFit, ...]
     counting: int
     lost: dict[str, int]
+    cut: int = 0
+    repeating: str | None = None
     lines: int | None = None
     open_quotes: int = 0
 
@@ -87,6 +91,8 @@ class TableFit:
             "over_max_records": self.crowded,
             "counting": self.counting,
             "lost": self.lost,
+            "cut": self.cut,
+            "repeating": self.repeating,
             "columns": [asdict(each) for each in self.columns],
         }
 
@@ -97,6 +103,8 @@ def examine_source(engine: DuckDBEngine, table: Table, columns: Sequence[str]) -
     Counted is also how many have a place in all of `columns`.
     """
     described = frozenset(name.lower() for name in table.columns)
+    if table.unit.column is None and table.reference is None:  # any column may turn out to name people
+        described |= {name.lower() for name in engine._find(table).columns}
     with engine.snapshot(table):
         fetched = engine._open(table, described)
         check_unit(table, fetched.columns, where=name_source(table))
@@ -142,7 +150,8 @@ def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> Tab
             for column in table.columns.values()
             if all(part in changed for part in column.stored)
         )
-        counting, lost = _count_complete(connection, table, fetched, columns)
+        counting, cut, lost = _count_complete(connection, table, fetched, columns)
+        repeating = None if table.unit.column is not None else _find_repeating(connection, table, schema)
     return TableFit(
         name=table.name,
         records=records,
@@ -152,13 +161,18 @@ def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> Tab
         columns=fits,
         counting=counting,
         lost=lost,
+        cut=cut,
+        repeating=repeating,
     )
 
 
 def _count_complete(
     connection: duckdb.DuckDBPyConnection, table: Table, fetched: Fetched, columns: Sequence[str]
-) -> tuple[int, dict[str, int]]:
-    """Returns how many records of somebody have a place in all `columns`, and how many have none in each."""
+) -> tuple[int, int, dict[str, int]]:
+    """Returns how many records of somebody have a place in all `columns`, and of these beyond the bound.
+
+    Also how many have none in each column.
+    """
     absent = ["false" if table.unit.column is None else f"{quote_name(table.unit.column)} IS NULL"]
     for place, column in enumerate(table.columns[name] for name in columns):
         code = value_column(column, fetched.columns)
@@ -169,10 +183,38 @@ def _count_complete(
     listed = ", ".join(f"{test} AS absent_{place}" for place, test in enumerate(absent))
     names = [f"absent_{place}" for place in range(len(absent))]
     numbers = ", ".join(f"count(*) FILTER ({name})" for name in names)
+    kept = f"NOT ({' OR '.join(names)})"
+    asked = f"(SELECT {listed}, * FROM stored)"
     ((complete, _, *lost),) = connection.execute(
-        f"SELECT count(*) FILTER (NOT ({' OR '.join(names)})), {numbers} FROM (SELECT {listed} FROM stored)"
+        f"SELECT count(*) FILTER ({kept}), {numbers} FROM {asked}"
     ).fetchall()
-    return complete, dict(zip(columns, lost, strict=True))
+    cut = 0
+    if table.unit.column is not None and table.bounding == "truncate":
+        whose = quote_name(table.unit.column)
+        if table.unit.period is not None:
+            whose += f", {value_column(table.columns[table.unit.period], fetched.columns)}"
+        beyond = f"greatest(count(*) - {table.unit.max_records}, 0)"
+        ((cut,),) = connection.execute(
+            f"SELECT coalesce(sum(n), 0)::BIGINT FROM "
+            f"(SELECT {beyond} AS n FROM {asked} WHERE {kept} GROUP BY {whose})"
+        ).fetchall()
+    return complete, cut, dict(zip(columns, lost, strict=True))
+
+
+def _find_repeating(connection: duckdb.DuckDBPyConnection, table: Table, schema: pa.Schema) -> str | None:
+    """Returns the undescribed column that repeats as names of people do; of several, the most varied."""
+    described = {part for column in table.columns.values() for part in column.stored}
+    found = {}
+    for field in schema:
+        if field.name in described or not (pa.types.is_integer(field.type) or pa.types.is_string(field.type)):
+            continue
+        name = quote_name(field.name)
+        ((records, values),) = connection.execute(
+            f"SELECT count({name}), count(DISTINCT {name}) FROM stored"
+        ).fetchall()
+        if repeats_as_names(field.name, records, values):
+            found[field.name] = values
+    return max(found, key=lambda each: found[each], default=None)
 
 
 def _examine_column(
@@ -192,12 +234,14 @@ def _examine_column(
     elif changed:
         advice = "texts were cut or mended: see encoding and text_limit"
     elif read > inside and (alike := _count_alike(connection, column, fetched) - inside) > 0:
-        advice = f"{alike:,} more match if case and spaces are ignored: spell them alike"
+        advice = f'{alike:,} more match if case and spaces are ignored: match = "loose" reads them'
     elif not inside and read:
         advice = "no value is in its domain: compare the spelling of its values"
     elif empty and read - inside <= missing and len(column.stored) == 1:
-        key = 'missing_label = "missing"' if column.outside == "other" else "nullable = true"
-        advice = f"{missing / records:.0%} have no value and are left out: {key} keeps them"
+        fate, remedy = "are left out", "nullable = true keeps them"
+        if column.outside == "other":
+            fate, remedy = "count as other", 'missing_label = "missing" tells them apart'
+        advice = f"{missing / records:.0%} have no value and {fate}: {remedy}"
     elif read - inside > _MANY * records and column.domain is None:
         advice = f"{(read - inside) / records:.0%} of the records lie beyond it: widen it"
     elif read - inside > _MANY * records and column.outside == "drop":

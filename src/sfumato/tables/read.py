@@ -336,6 +336,7 @@ def _spell_column(column: pa.ChunkedArray, name: str, side: str) -> pa.ChunkedAr
 
 _SPECIAL = frozenset('",\r\n')
 # What spreadsheets run: a text that begins so, after quotes that guard it; not a number with its sign.
+_MAYBE = "^['=@\t\r\uff1d\uff20\uff0b\uff0d+-]"
 _FORMULA = re.compile(r"'*(?:[=@\t\r\uff1d\uff20\uff0b\uff0d]|[+-](?![0-9.,%]*\Z))")
 
 
@@ -373,9 +374,9 @@ def restore_formulas(table: pa.Table) -> pa.Table:
 def _change_words(table: pa.Table, change: Callable[[str], str]) -> pa.Table:
     columns = []
     for column in table.columns:
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        words = column.unique().to_pylist() if pa.types.is_string(kind) else []
-        changed = {word: change(word) for word in words if word is not None and change(word) != word}
+        words = _list_words(column)
+        odd = words.filter(pc.match_substring_regex(words, _MAYBE)).to_pylist()
+        changed = {word: change(word) for word in odd if change(word) != word}
         if changed:
             known = pa.array(list(changed), pa.string())
             places = pc.index_in(column.cast(pa.string()), value_set=known)
@@ -418,13 +419,16 @@ def _header_line(names: list[str], quoted: list[bool]) -> bytes:
 
 
 def _needs_quotes(table: pa.Table, *, names: list[str]) -> bool:
-    texts = list(names)
-    for column in table.columns:
-        if pa.types.is_dictionary(column.type) and column.num_chunks:
-            texts += column.chunk(0).dictionary.to_pylist()
-        elif pa.types.is_string(column.type):
-            texts += column.unique().drop_null().to_pylist()
-    return any(map(_is_special, texts))
+    special = (pc.match_substring_regex(_list_words(column), '^$|[",\r\n]') for column in table.columns)
+    return any(map(_is_special, names)) or any(pc.any(each).as_py() for each in special)
+
+
+def _list_words(column: pa.ChunkedArray) -> pa.Array:
+    """Returns the texts of a column, each once."""
+    if pa.types.is_dictionary(column.type):
+        chunks = column.unify_dictionaries().chunks
+        column = pa.chunked_array([each.dictionary for each in chunks[:1]], column.type.value_type)
+    return column.unique().drop_null() if pa.types.is_string(column.type) else pa.nulls(0, pa.string())
 
 
 def _is_special(text: str) -> bool:

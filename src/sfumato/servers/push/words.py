@@ -88,7 +88,7 @@ def is_long(stored: Stored) -> bool:
 
 def _is_as_stored(column: Column) -> bool:
     read = column.format or column.decimal != "." or column.missing or column.missing_label is not None
-    return not read and column.calendar is None
+    return not read and column.calendar is None and column.match == "exact"
 
 
 class Words(ABC):
