@@ -14,7 +14,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
-KIT = "sfumato.report.pages."
+KIT = ("sfumato.report.pages", "sfumato.report.plots")  # what draws, which any room may call
 WIDTH, HEIGHT, GAP, FLOOR, MARGIN = 104, 30, 14, 74, 20
 
 

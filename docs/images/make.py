@@ -1,4 +1,4 @@
-"""The pictures of docs/synthesis.md, made by running what they show.
+"""The pictures of docs/synthesis.md and docs/rows-why.md, made by running what they show.
 
 Run it with the Python of .venv. It writes four SVG files beside itself and prints the figures that the page
 quotes. Everything is simulated from a fixed seed; nothing but numpy and sfumato is needed.

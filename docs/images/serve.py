@@ -90,6 +90,8 @@ def take_pictures(visitor: Visitor, link: str) -> None:
     visitor.keep("serve-price.png", height=620)
     visitor.press("[value=buy]")
     visitor.keep("serve-answer.png", height=1040)
+    visitor.go("/ask/choose?by=month&from+month=1&to+month=6&rung=1")
+    visitor.keep("serve-choose.png", height=900)
     visitor.login("ada")
     visitor.go("/")
     visitor.keep("serve-overview.png", height=700)

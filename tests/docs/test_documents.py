@@ -1,13 +1,12 @@
 """Every row of docs/documents.md: its command runs, its expression gives the figure that the page states."""
 
-import doctest
 import re
 from pathlib import Path
 
 import pytest
 
-from docs.test_examples import FLAGS, MarkdownParser
 from helpers.cli import run_main as run
+from helpers.walks import Walk
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "documents.md"
@@ -52,10 +51,9 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def names():
     """What the examples of the page define."""
-    (test,) = [MarkdownParser().get_doctest(PAGE.read_text(encoding="utf-8"), {}, "documents", str(PAGE), 0)]
-    result = doctest.DocTestRunner(optionflags=FLAGS).run(test, clear_globs=False)
-    assert result.failed == 0
-    return test.globs
+    walk = Walk(PAGE)
+    walk.run()
+    return walk.names
 
 
 def test_all_five_documents_have_their_rows():

@@ -82,3 +82,10 @@ def test_every_page_is_reachable_from_the_readme():
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_names_a_path_of_a_machine(page):
     assert not re.search(r"(?<![\w.])/(home|root|tmp|work|Users)/", page.read_text(encoding="utf-8"))
+
+
+def test_every_page_has_its_place_in_the_site():
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]
+    listed = set(re.findall(r": ([\w/.-]+\.md)$", nav, re.MULTILINE)) - {"index.md"}
+    written = {name(page) for page in PAGES if page.parent.name != "proofs"} - {"README.md"}
+    assert listed == written | {"CHANGELOG.md", "docs/proofs/README.md"}

@@ -141,7 +141,7 @@ def test_every_name_of_code_is_found(page):
 
 
 STALE = {
-    "`_refine` in `curator/statements.py`": ["_refine in curator/statements.py"],
+    "`parse_table` in `curator/statements.py`": ["parse_table in curator/statements.py"],
     "is `DuckDBEngine.count` in `src/sfumato/core/engine/duckdb.py`": [
         "DuckDBEngine.count in src/sfumato/core/engine/duckdb.py"
     ],

@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["make_reference", "make_man"])
+@pytest.mark.parametrize("name", ["make_reference", "make_man", "make_exercises"])
 def test_what_is_made_from_the_code_is_current(name):
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
