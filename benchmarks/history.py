@@ -1,16 +1,20 @@
 """CPU of a new statement by how many answers the ledger holds, beside FRESH, which looks at none of them.
 
-    .venv/bin/python benchmarks/history.py [--stored 0 20 100 300 1000] [--repeats 12]
+    .venv/bin/python benchmarks/history.py [--stored 0 20 100 300 1000 10000] [--repeats 12]
 
 The statements are those of a dashboard: counts, sums and means under other conditions and by other keys, each
 a new question, over 4,000 rows. Both kinds alternate in one process; each is charged durably. The first of a
-new curator on the same ledger reads the chain, too.
+new curator on the same ledger reads the chain, too, unless the process read it before. Commands are
+whole processes of the command line, start-up included: `sql` of a new statement, `sql` of a
+stored one, `budget`.
 """
 
 import argparse
+import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -73,6 +77,15 @@ def measure(curator, text):
     return 1000 * (time.process_time() - begun)
 
 
+def measure_command(*words):
+    """CPU milliseconds of a command in a process of its own."""
+    command = [sys.executable, "-m", "sfumato", *words, "--project", str(FOLDER / "sfumato.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0, words
+    return 1000 * (used.ru_utime + used.ru_stime)
+
+
 def main(counts, repeats):
     import sfumato
 
@@ -81,7 +94,10 @@ def main(counts, repeats):
     curator = sfumato.open(FOLDER / "sfumato.toml")
     curator.sql("DP-SELECT 2 COUNT(*) AS n FROM visits WHERE fee < 50")  # seals the table
     stored = 0
-    print("stored    FRESH      new    ratio    first of a new curator: FRESH, new")
+    print(
+        "stored    FRESH      new    ratio    first of a new curator: FRESH, new    stored    commands",
+        flush=True,
+    )
     for count in counts:
         while stored < count:
             curator.sql(make_statement(next(numbers), fresh=True))
@@ -96,13 +112,21 @@ def main(counts, repeats):
             news.append(measure(curator, make_statement(next(numbers))))
         stored += 2 + 2 * repeats
         median, new = statistics.median(plain), statistics.median(news)
-        line = f"{count:6d} {median:7.1f}  {new:7.1f}  {new / median:7.2f}"
-        print(f"{line}    {first[0]:.0f}, {first[1]:.0f} ms", flush=True)
+        text = make_statement(next(numbers))
+        commands = [measure_command("sql", text), measure_command("sql", text), measure_command("budget")]
+        begun = time.process_time()
+        for _ in range(repeats):
+            assert curator.sql(text).repeated
+        again = 1000 * (time.process_time() - begun) / repeats
+        line = (
+            f"{count:6d} {median:7.1f}  {new:7.1f}  {new / median:7.2f}    {first[0]:.0f}, {first[1]:.0f} ms"
+        )
+        print(f"{line}    {again:.1f} ms    {', '.join(f'{each:.0f}' for each in commands)} ms", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--stored", type=int, nargs="+", default=[0, 20, 100, 300, 1000])
+    parser.add_argument("--stored", type=int, nargs="+", default=[0, 20, 100, 300, 1000, 10000])
     parser.add_argument("--repeats", type=int, default=12)
     given = parser.parse_args()
     sys.exit(main(given.stored, given.repeats))

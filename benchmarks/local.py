@@ -3,7 +3,7 @@
 Run with `.venv/bin/python benchmarks/local.py`. The peers, multi-freq-ldpy and pure-ldp, live in an
 environment of their own, `.bench/local`, made on the first run. They answer one person per call, from
 generators that are not cryptographic and with thresholds in floats; ours are exact, on the operating
-system's entropy.
+system's entropy. `benchmarks/local.py errors` prints errors of estimates alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CASES = [
     ("hadamard", 128),
     ("hadamard", 1024),
 ]
-MEANS = ["laplace", "duchi", "piecewise", "hybrid"]
+MEANS = ["laplace", "duchi", "piecewise"]
 PEERS = ["multi-freq-ldpy", "pure-ldp"]
 ROUNDS = 5
 OUR_SIZE = 1_000_000
@@ -98,6 +98,33 @@ def measure_error(name, k, people=20_000):
     found = [mechanism.estimate(mechanism.respond(values)).frequencies for _ in range(REPEATS)]
     theory = np.mean([mechanism.variance(share) for share in truth]) / people
     return float(np.mean((np.array(found) - truth) ** 2) / theory)
+
+
+def compare_errors(people=20_000, repeats=20):
+    """Mean squared errors of shares, times 100,000: unbiased, nearest consistent and likeliest ones."""
+    import numpy as np
+
+    from sfumato.local import choose_mechanism, make_mechanism
+
+    print(
+        f"mean squared error of shares times 100,000; {people:,} people, shares as 1 / rank, {repeats} runs"
+    )
+    print(f"{'k':>5} {'epsilon':>8} {'mechanism':10} {'none':>8} {'simplex':>8} {'bayes':>8}  chosen")
+    for k, epsilon in ((8, 1), (32, 0.5), (32, 1), (32, 2), (100, 1)):
+        weights = 1 / np.arange(1, k + 1)
+        values = np.repeat(np.arange(k), np.round(people * weights / weights.sum()).astype(int))
+        truth = np.bincount(values, minlength=k) / values.size
+        chosen = choose_mechanism(epsilon=epsilon, categories=k).mechanism.name
+        for name in ("krr", "subset", "olh"):
+            made = make_mechanism(name, epsilon=epsilon, categories=k)
+            answers = [made.respond(values) for _ in range(repeats)]
+            errors = [
+                1e5
+                * np.mean([(made.estimate(each, project=way).frequencies - truth) ** 2 for each in answers])
+                for way in ("none", "simplex", "bayes")
+            ]
+            told = " ".join(f"{error:8.2f}" for error in errors)
+            print(f"{k:>5} {epsilon:>8} {name:10} {told}  {'chosen' if name == chosen else ''}", flush=True)
 
 
 def measure_peer(peer, name, k):
@@ -174,6 +201,9 @@ def main():
         print(json.dumps(measure_peer(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
         return
     sys.path.insert(0, str(ROOT / "src"))
+    if sys.argv[1:2] == ["errors"]:
+        compare_errors()
+        return
     python = peer_python("local", REQUIREMENTS)
     print("millions of answers per second (client / server), epsilon 1, one core, best of", ROUNDS)
     print(f"{'':10}{'k':>5}{'ours':>16}{'epsilon':>22}{'error':>7}", end="")

@@ -6,7 +6,9 @@ rho = 1/2, as unit Gaussian noise on one count would. The first part has the wor
 running total: of independent counts, of a binary tree, of Honaker's estimates from it, of OpenDP's
 consistent tree (in an environment of its own, `.bench/series`), and of the recipe `running`, whose figure
 is also measured from draws. The second has levels that add up: noise alone, OpenDP's consistent tree, and
-what `hierarchy` makes of its levels.
+what `hierarchy` makes of its levels. `--alone` also has what the recipe takes at epsilon 1, beside the simple
+method, counts of each period with Laplace noise; and the levels of `hierarchy` by its shares, by equal ones,
+and made of plain counts of the finest level, which are cut at zero and added up. Those are means of 30 runs.
 
 OpenDP's tree answers all periods at once, at the end: it is the nearest that it has to either. Tumult
 Analytics has neither running totals nor levels that add up, so it is not here.
@@ -20,14 +22,19 @@ import os
 import subprocess
 import sys
 import time
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
 from peers import peer_python
+from sfumato.core.facts.project import parse_project
 from sfumato.core.questions.series import SERIES_GRID
 from sfumato.inference.models.hierarchy import Level, fit_levels
 from sfumato.inference.models.series import estimate_sums, root_weights
-from sfumato.noise import discrete_gaussian
+from sfumato.noise import discrete_gaussian, discrete_laplace
+from sfumato.recipes import Hierarchy, Running
+from sfumato.recipes.hierarchy import _Shape
 
 REQUIREMENTS = ["opendp==0.16.0", "numpy>=2.0"]
 PERIODS = (12, 60, 365, 1000)
@@ -121,6 +128,99 @@ def print_alone():
         print(periods, *(f"{each:.2f}" for each in (math.sqrt(periods), *trees, ours, measured)))
 
 
+def plan_running(periods, *, delta, noise="auto"):
+    """The recipe's request at epsilon 1, and the worst deviation of a total by draws of its noise."""
+    facts = {"source": "t.csv", "unit": "p", "max_records": 1, "columns": {"day": {"range": [1, periods]}}}
+    project = parse_project({"budget": {"epsilon": 1}, "tables": {"t": facts}}, folder=Path())
+    recipe = Running(table="t", period="day", through=1, noise=noise)
+    (request,) = recipe.plan(project.tables["t"], epsilons=(Fraction(1),), delta=Fraction(delta)).requests
+    if request.noise == "laplace":
+        noise = discrete_laplace(scale=request.scale, size=periods * RUNS)
+    else:
+        noise = discrete_gaussian(sigma=request.scale, size=periods * RUNS)
+    weights = np.array(request.counted.weights) / SERIES_GRID
+    sums = noise.reshape(periods, RUNS) / SERIES_GRID
+    found = estimate_sums(sums, weights, request.standard_deviation / SERIES_GRID, answer=np.ones(periods))
+    return request.noise, float(found.deviations.max()), float(found.values.std(axis=1).max())
+
+
+def print_taken():
+    """What `running` takes at epsilon 1, beside the simple method and the other."""
+    print("worst standard deviation of running totals, one record at epsilon 1")
+    print("periods delta running laplace_counts weighted_sums measured taken")
+    for delta in ("1e-9", "1e-6", "0"):
+        for periods in (1, 12, 53, 120, 365, 1000):
+            taken, ours, measured = plan_running(periods, delta=delta)
+            simple = plan_running(periods, delta=delta, noise="laplace")[1]
+            other = f"{plan_running(periods, delta=delta, noise='gaussian')[1]:.2f}" if delta != "0" else "-"
+            print(periods, delta, f"{ours:.2f} {simple:.2f} {other} {measured:.2f} {taken}")
+
+
+def print_shares():
+    """Mean absolute errors of every level of made-up places by month, beside plain counts of the finest."""
+    random = np.random.default_rng(1)
+    print("mean absolute error of a count by level: balanced and equal shares, plain counts added up")
+    print("epsilon nodes records_in_a_leaf balanced equal plain balanced/plain")
+    for epsilon in ("0.1", "1"):
+        for tops, middles, leaves, months in ((1, 8, 80, 12), (1, 50, 1000, 1), (4, 64, 1024, 1)):
+            columns = {"leaf": {"range": [0, leaves - 1]}, "month": {"range": [1, months]}}
+            facts = {"source": "t.csv", "unit": "p", "max_records": 1, "columns": columns}
+            facts = {"budget": {"epsilon": 1}, "tables": {"t": facts}}
+            table = parse_project(facts, folder=Path()).tables["t"]
+            tree = [[n, f"m{n * middles // leaves}", f"t{n * tops // leaves}"] for n in range(leaves)]
+            for mean in (1, 50):
+                truth = random.gamma(0.5, 2 * mean, leaves * months).astype(np.int64)
+                errors = {
+                    shares: level_errors(table, [["leaf", "middle", "top"], *tree], truth, epsilon, shares)
+                    for shares in ("balanced", "equal", "plain")
+                }
+                for (nodes, ours), *others in zip(*(found.items() for found in errors.values()), strict=True):
+                    equal, plain = (other for _, other in others)
+                    told = f"{ours:.2f} {equal:.2f} {plain:.2f} {ours / plain:.2f}"
+                    print(epsilon, nodes, mean, told)
+
+
+def level_errors(table, tree, truth, epsilon, shares, *, runs=30):
+    """By the number of nodes of a level, the mean absolute error of a count."""
+    recipe = Hierarchy(
+        table="t",
+        column="leaf",
+        tree=tree,
+        by=("month",),
+        levels=None if tree[1][2] != tree[-1][2] else ("total", "middle", "middle x month", "leaf x month"),
+        shares="equal" if shares == "plain" else shares,
+    )
+    shape = _Shape.of(recipe, table)
+    places = range(len(shape.names) - 1, 0, -1)
+
+    def add_up(values):
+        sums = [values]
+        for place in places:
+            size = shape.size(shape.names[place - 1])
+            sums.insert(0, np.bincount(shape.parents(place), sums[0], size))
+        return sums
+
+    exact, errors = add_up(truth), np.zeros(len(shape.names))
+    requests = recipe.plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(0)).requests
+    for _ in range(runs):
+        if shares == "plain":
+            found = add_up(
+                np.maximum(0, truth + discrete_laplace(scale=1 / Fraction(epsilon), size=truth.size))
+            )
+        else:
+            levels = [
+                Level(
+                    values=values + 1.0 * discrete_laplace(scale=request.scale, size=values.size),
+                    variance=request.standard_deviation**2,
+                    parents=shape.parents(place),
+                )
+                for place, (request, values) in enumerate(zip(requests, exact, strict=True))
+            ]
+            found = [level.counts for level in fit_levels(levels)]
+        errors += [np.abs(one - other).mean() / runs for one, other in zip(found, exact, strict=True)]
+    return dict(zip((shape.size(name) for name in shape.names), errors, strict=True))
+
+
 def print_levels():
     """Root mean square errors of every level of a complete tree whose leaves are mostly empty."""
     random = np.random.default_rng(1)
@@ -167,6 +267,8 @@ def print_levels():
 if __name__ == "__main__":
     if sys.argv[1:] == ["--alone"]:
         print_alone()
+        print_taken()
+        print_shares()
         sys.exit()
     try:
         print_series()

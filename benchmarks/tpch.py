@@ -12,6 +12,7 @@ a process and of later ones as ratios to plain DuckDB in the same process.
 """
 
 import argparse
+import os
 import re
 import shutil
 import statistics
@@ -291,7 +292,9 @@ def main():
     if options.cut:
         clips.GAIN = float("inf")
     data = make_data(options.scale)
+    print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores: benchmarks/tpch.py", end=", ")
     print(f"scale {options.scale:g}, epsilon {options.epsilon}, {options.draws} draws")
+    print("error: median, in percent; held: share of intervals; first, later: CPU beside plain DuckDB")
     accepted = 0
     for name in QUERIES:
         if options.only and name not in options.only.split(","):
