@@ -43,7 +43,7 @@ documents: .venv/ready
 	$(BIN)/sfumato contest score documents/city documents/taxis documents/census --html documents/documents.html
 	$(BIN)/python -m pytest -q tests/docs/test_examples.py -k lecture
 
-# What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
+# What tables in PostgreSQL, in Spark and on a lake need besides; without it their tests are skipped.
 engines: .venv/engines
 
 # Other clients of PostgreSQL and of agents, in an environment of their own; without it their tests are skipped.
@@ -59,6 +59,7 @@ check: .venv/ready
 reference: .venv/ready
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_man.py
+	$(BIN)/python docs/make_exercises.py
 	$(BIN)/python docs/draw_rooms.py
 
 # The documentation as a site in site/, with a search that needs no network; in an environment of its own.
@@ -66,7 +67,7 @@ site: .site/ready
 	rm -rf .site/docs && mkdir -p .site/docs
 	cp -r docs CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE examples Dockerfile .site/docs/
 	cp README.md .site/docs/index.md
-	.site/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build --quiet --strict
 
 # Builds what is published, checks and tries it, and with TAG=1 tags the version.
 publish:
@@ -91,9 +92,12 @@ bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-engines.txt
 	touch .venv/engines
 
-.venv-clients/ready: requirements-clients.txt
+.venv-clients/ready: requirements-clients.txt requirements-judges.txt
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-clients.txt
+	$(PYTHON) -m venv .venv-clients/judges
+	.venv-clients/judges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps csvw-eo==0.2.1
+	.venv-clients/judges/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-judges.txt
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .venv-clients/node pg@8.23.1; fi
 	touch .venv-clients/ready
 
