@@ -440,9 +440,3 @@ Theorem norm_score_exchange : forall a b within all inside inside', 0 <= a <= b 
   Z.abs (norm_score a b (within + inside) all - norm_score a b (within + inside') all) <= b.
 Proof. intros a b within all i i' H [->| ->] [->| ->]; unfold norm_score; lia. Qed.
 
-(* A bound c on records scored by the records that it cuts off, of which at most `most` are looked at. *)
-Definition lost (most c records : Z) : Z := Z.max 0 (Z.min records most - c).
-
-Theorem lost_moves : forall most least c records records', 0 <= least <= c -> least <= most -> 0 <= records -> 0 <= records' ->
-  0 <= lost most c records <= most - least /\ Z.abs (lost most c records - lost most c records') <= most - least.
-Proof. intros. unfold lost. lia. Qed.

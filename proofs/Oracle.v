@@ -6,5 +6,5 @@ Require Import Coq.extraction.ExtrOcamlBasic.
 
 Extraction Language OCaml.
 Extraction "model.ml" exp_bounds loss_floor laplace_thresholds gaussian_thresholds lookup narrow trial Samplers.wide run keep flip_decide pair_loss coin choose_index
-  admits Door.step Door.start Bounds.share Bounds.queried Bounds.hold Bounds.norm_score Bounds.lost Bounds.distance
+  admits Door.step Door.start Bounds.share Bounds.queried Bounds.hold Bounds.norm_score Bounds.distance
   Bounds.factor_L1 Bounds.factor_L2 Z.of_nat Z.add Z.leb.

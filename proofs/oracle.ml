@@ -149,7 +149,6 @@ let answer line = match String.split_on_char ',' line with
   | ["hold"; m; x] -> string_of_z (hold (z_of_string m) (z_of_string x))
   | ["norm score"; a; b; within; all] ->
       string_of_z (norm_score (z_of_string a) (z_of_string b) (z_of_string within) (z_of_string all))
-  | ["lost"; most; c; records] -> string_of_z (lost (z_of_string most) (z_of_string c) (z_of_string records))
   | ["distance"; counts; estimate] ->
       let counts = numbers counts in
       string_of_z (distance (nat_of_int (List.length counts)) (listed counts) (listed (numbers estimate)))

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -108,3 +109,13 @@ def test_the_version_is_the_newest_of_the_changelog():
     versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == sfumato.__version__
     assert "version =" not in (ROOT / "pyproject.toml").read_text().partition("[tool.")[0]
+
+
+def test_the_recipe_for_conda_needs_what_the_package_needs():
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    run = recipe.split("  run:\n")[1].split("\n\n")[0]
+    listed = {line.strip(" -").replace("python-duckdb", "duckdb") for line in run.splitlines()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {each.replace(">=", " >=") for each in project["dependencies"]}
+    assert listed == {*needed, f"python {project['requires-python']}"}
+    assert f'version = "{sfumato.__version__}"' in recipe

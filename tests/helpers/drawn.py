@@ -70,19 +70,22 @@ def watch_draws(mode="off"):
 
 def change_draws(patch, draw):
     """Has statements answered by `draw(plan, exact, source)`; returns what the door draws for such a plan."""
-    plans, ask_plan, plain = {}, asks.ask_plan, door.draw_groups
+    plans, ask_plan, plain = [], asks.ask_plan, door.draw_groups
 
     def keep(plan):
         asked = ask_plan(plan)
-        # Held, since the numbers of what is gone are given again; what was chosen before is asked apart.
-        plans[id(asked)] = replace(plan, choices=(), tally=None), asked
+        plans.append((asked, replace(plan, choices=(), tally=None)))  # what was chosen before is asked apart
         return asked
+
+    def find_plan(asked):
+        # The door asks by a copy of its own.
+        return next(plan for each, plan in reversed(plans) if each == asked)
 
     def draw_plan(plan, exact, source):
         return plain(ask_plan(plan), exact, source)
 
     patch.setattr(asks, "ask_plan", keep)
-    patch.setattr(door, "draw_groups", lambda asked, exact, source: draw(plans[id(asked)][0], exact, source))
+    patch.setattr(door, "draw_groups", lambda asked, exact, source: draw(find_plan(asked), exact, source))
     return draw_plan
 
 

@@ -554,6 +554,9 @@ class Statements:
             ways += ["z.y"] if "JOIN z" in source else []
             ways += ["t.f"] if self.world.seen.get("f") == "boolean" else []
             keys = self.draw.sample(ways, self.draw.choice([1, 1, 2]))
+        # Other keys may be open, too, where delta is given: what an inner query makes of public labels.
+        delta = opened or self.draw.random() < 0.2
+        opened = delta and bool(keys)
         made = [self.aggregate(grouped_openly=opened) for _ in range(self.draw.choice([1, 1, 2, 3]))]
         if opened:
             made.insert(0, "COUNT(*)" if self.world.by_row else "COUNT(DISTINCT t.p)")
@@ -561,7 +564,7 @@ class Statements:
         items += [f"{each} AS a{place}" for place, each in enumerate(made)]
         group = f" GROUP BY {', '.join(f'k{place}' for place in range(len(keys)))}" if keys else ""
         price = "1"
-        if opened or self.draw.random() < 0.2:
+        if delta:
             price = "1 DELTA 1e-7"
         elif self.draw.random() < 0.05:
             price = self.draw.choice(["WITHIN 50", "WITHIN 50", "WITHIN 90%"])

@@ -24,6 +24,7 @@ class Served:
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             cwd=folder,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

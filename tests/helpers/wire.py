@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.serve.catalog.tables import Column
 from sfumato.serve.service import CALLER
-from sfumato.serve.state import make_verifier
+from sfumato.serve.state import User, make_verifier
 from sfumato.serve.wire.server import WireServer, load_certificate
 from sfumato.serve.wire.session import Limits
 
@@ -57,7 +57,7 @@ class CountingService:
         return self
 
     def find_user(self, name, *, proven=None):
-        return SimpleNamespace(name=name, role="analyst") if name == "ana" else None
+        return User(name=name, role="analyst") if name == "ana" else None
 
     def admit(self, user, action):
         assert user.name == "ana"

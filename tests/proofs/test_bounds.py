@@ -13,7 +13,7 @@ from sfumato.core.cost.curves import histogram_sensitivity
 from sfumato.core.engine.statements import StatementEngine
 from sfumato.core.exact import round_up
 from sfumato.core.facts.table import WEIGHT_GRID, parse_table
-from sfumato.core.questions.choices import Candidate, CapChoice, NormChoice
+from sfumato.core.questions.choices import Candidate, NormChoice
 from sfumato.core.questions.question import Queries
 
 pytestmark = pytest.mark.slow
@@ -89,11 +89,6 @@ def test_scores_are_those_of_the_theorems_about_choices(oracle):
         )
         distance = read(oracle.ask("distance", counts, estimate))
         assert candidate.score(np.array(counts)) == candidate.weight * distance - 3, "Bounds.distance_moves"
-        records = [draw.randint(0, 30) for _ in range(6)]
-        lost = sum(read(oracle.ask("lost", 20, 4, each)) for each in records)
-        caps = CapChoice(name="c", columns=("c",), caps=(4, 20), penalties=(5, 0), epsilon=Fraction(1))
-        cut = [sum(max(0, min(each, 20) - cap) for each in records) for cap in caps.caps]
-        assert caps.score(np.array(cut))[0] == -lost - 5, "Bounds.lost_moves"
 
 
 def test_sums_of_queries_are_those_of_the_theorem_queries_L2(oracle):
