@@ -98,7 +98,7 @@ bench: .venv/ready
 	$(PYTHON) -m venv .venv-clients/judges
 	.venv-clients/judges/bin/python -m pip install --quiet --disable-pip-version-check --no-deps csvw-eo==0.2.1
 	.venv-clients/judges/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-judges.txt
-	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .venv-clients/node pg@8.23.1; fi
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .venv-clients/node pg@8.23.1 axe-core@4.14.1; fi
 	touch .venv-clients/ready
 
 .site/ready: requirements-docs.txt

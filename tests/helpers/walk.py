@@ -1,7 +1,19 @@
 """Somebody at a browser, who looks at every page of a served project as it is reached."""
 
 import contextlib
+import os
 import time
+from pathlib import Path
+
+import pytest
+
+# What checks every page for people who read with their ears or move with keys; `make clients` installs it.
+AXE = Path(
+    os.environ.get("SFUMATO_CLIENTS", Path(__file__).parents[2] / ".venv-clients"),
+    "node/node_modules/axe-core/axe.min.js",
+)
+VIOLATIONS = """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
+    each => [each.id, each.help, each.nodes.map(node => node.html.slice(0, 200)).slice(0, 5)]))"""
 
 WIDE = """[...document.querySelectorAll('body *')].filter(each =>
     !each.closest('.scroll, pre, svg, .unseen, .skip') && each.getBoundingClientRect().right > innerWidth + 1
@@ -41,6 +53,8 @@ class Walk:
     """One person at a browser of a given width; every page is looked at as it is reached."""
 
     def __init__(self, browser, site, *, width, dark=False):
+        if not AXE.exists():
+            pytest.skip("`make clients` installs axe-core, which looks at every page")
         self.browser, self.site, self.width, self.dark = browser, site, width, dark
 
     def go(self, path):
@@ -101,6 +115,10 @@ class Walk:
         assert self.ask(UNLABELLED) == []
         assert self.ask(PALE) == []
         assert self.ask("document.querySelectorAll('h1').length") == 1
+        if self.browser.scripted:
+            self.ask("void 0;" + AXE.read_text(encoding="utf-8") + ";void 0")
+            found = self.ask(VIOLATIONS)
+            assert found == [], found
 
     def login(self, name):
         self.browser.call("Network.clearBrowserCookies")
