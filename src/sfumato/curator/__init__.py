@@ -323,12 +323,15 @@ class Curator:
         delta: object = 0,
         asked_by: str | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        pace: Callable[[], None] = lambda: None,
+        most_values: int | None = None,
     ) -> Workload:
         """Plain SELECT statements planned together; `buy()` of what is returned pays and answers them.
 
         What is measured, and how `epsilon` is divided, is chosen so that the mean squared error of the
         statements, each relative to asking it alone with an equal share, is least (docs/sql-reuse.md). With
-        `delta`, noise may be Gaussian. `asked_by` is who asks, `progress` is called with each stage.
+        `delta`, noise may be Gaussian. `asked_by` is who asks, `progress` is called with each stage;
+        `pace` and `most_values` are as for `sql`.
 
         Privacy: planning reads nothing. What is bought are statements, each charged as any other.
         """
@@ -336,7 +339,7 @@ class Curator:
 
         return plan_workload(
             statements,
-            desk=self._desk(asked_by=asked_by),
+            desk=self._desk(asked_by=asked_by, pace=pace, most_values=most_values),
             epsilon=parse_positive(epsilon, name="epsilon"),
             delta=parse_delta(delta),
             progress=progress,

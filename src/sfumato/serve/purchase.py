@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.curator import Curator
+    from sfumato.curator.workload import Workload
     from sfumato.serve.jobs import Jobs
     from sfumato.serve.settings import Settings
     from sfumato.serve.state import State, User
-    from sfumato.sql.finish import Answer
+    from sfumato.sql.finish import Answer, Price
 
 MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
 OF_DAY = "it is what a steward lets you spend in 24 hours"
@@ -46,7 +47,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class AskedStatement:
-    """A statement with who asks it, its price and its limit; `digest` names it in approvals."""
+    """A statement with who asks it, its price and its limit; `digest` names it in approvals.
+
+    With `together`, the statements of a basket, these are bought at once for `epsilon`, and `text` is all of
+    them. What `renews` an answer of a dashboard is free, or needs a steward's approval.
+    """
 
     user: User
     text: str
@@ -55,6 +60,8 @@ class AskedStatement:
     parameters: tuple[object, ...]
     digest: str
     intervals: bool = True
+    renews: bool = False
+    together: tuple[str, ...] = ()
 
 
 class Purchases:
@@ -76,12 +83,26 @@ class Purchases:
         daily = user.daily is not None or self._settings.approve_daily is not None
         return self._paying[user.name] if daily else nullcontext()
 
-    def buy(self, ask: AskedStatement, *, progress: Callable[[str], None]) -> Reply:
-        """Returns the answer to a question, charged within all limits of who asks."""
+    def buy(self, ask: AskedStatement, *, progress: Callable[[str], None]) -> list[Reply]:
+        """Returns the answer to a question, or to each of a basket, charged within all limits of who asks."""
         with self.hold(ask.user) if ask.at_most != 0 else nullcontext():
-            return self._buy(ask, progress=progress)
+            answers = self._buy(ask, progress=progress)
+        left = self.find_left(ask.user)
+        return [
+            Reply(
+                table=answer.table,
+                spent=answer.spent,
+                left=left,
+                repeated=answer.repeated,
+                public=answer.public or answer.explanation is not None,
+                synthetic=answer.synthetic,
+                scales=dict(answer.scales),
+                notes=(*explain_cost(answer, left), *answer.notes),
+            )
+            for answer in answers
+        ]
 
-    def _buy(self, ask: AskedStatement, *, progress: Callable[[str], None]) -> Reply:
+    def _buy(self, ask: AskedStatement, *, progress: Callable[[str], None]) -> list[Answer]:
         started = time.monotonic()
 
         def pace() -> None:
@@ -93,7 +114,10 @@ class Purchases:
             time.sleep(next_reply(elapsed, first=self._settings.reply_every) - elapsed)
             started = time.monotonic()
 
-        user, limit, above = ask.user, ask.at_most, self.find_unasked(ask.user)
+        user, limit = ask.user, ask.at_most
+        above = None if limit == 0 else self.find_unasked(user)
+        if ask.renews and limit != 0 and (above is not None or user.role != "steward"):
+            above = Fraction(0)
         left_today = self.find_left_today(user)
         if left_today is not None:
             limit = left_today if limit is None else min(limit, left_today)
@@ -106,18 +130,22 @@ class Purchases:
                     self._refuse_unapproved(ask, above)
                 most = above if approved is None else max(above, Fraction(approved))
                 limit = most if limit is None else min(limit, most)
-            answer = self._curator.sql(
-                ask.text,
-                epsilon=ask.epsilon,
-                parameters=ask.parameters,
-                asked_by=user.name,
-                at_most=limit,
-                progress=progress,
-                pace=pace,
-                most_values=MOST_VALUES,
-                intervals=ask.intervals,
-            )
-            spent = answer.spent
+            if ask.together:
+                answers = self._buy_together(ask, limit, progress=progress, pace=pace)
+            else:
+                answer = self._curator.sql(
+                    ask.text,
+                    epsilon=ask.epsilon,
+                    parameters=ask.parameters,
+                    asked_by=user.name,
+                    at_most=limit,
+                    progress=progress,
+                    pace=pace,
+                    most_values=MOST_VALUES,
+                    intervals=ask.intervals,
+                )
+                answers = [answer]
+            spent = sum((each.spent for each in answers), Fraction(0))
         except ChargeKept:
             approved = None  # it has paid, though nobody saw the answer
             raise
@@ -128,21 +156,52 @@ class Purchases:
         finally:
             if approved is not None and not spent:
                 self._state.return_approval(user.name, ask.digest)
-        left = self.find_left(user)
-        return Reply(
-            table=answer.table,
-            spent=answer.spent,
-            left=left,
-            repeated=answer.repeated,
-            public=answer.public or answer.explanation is not None,
-            synthetic=answer.synthetic,
-            scales=dict(answer.scales),
-            notes=(*explain_cost(answer, left), *answer.notes),
+        return answers
+
+    def _plan_together(self, ask: AskedStatement, **given: Any) -> Workload:  # noqa: ANN401
+        user = ask.user.name
+        return self._curator.sql_workload(
+            ask.together, epsilon=ask.epsilon, asked_by=user, most_values=MOST_VALUES, **given
         )
 
+    def _buy_together(
+        self,
+        ask: AskedStatement,
+        limit: Fraction | None,
+        *,
+        progress: Callable[[str], None],
+        pace: Callable[[], None],
+    ) -> list[Answer]:
+        workload, left = self._plan_together(ask, progress=progress, pace=pace), self.find_left(ask.user)
+        if workload.epsilon > min(left, left if limit is None else limit):
+            # What was bought before is stored, and free; so this is about the basket as a whole.
+            raise BudgetExceeded(
+                f"the basket costs epsilon {format_short(workload.epsilon)}, and epsilon "
+                f"{format_short(left)} is left to you; nothing was spent. Take questions out, or spend less",
+                left=left,
+            )
+        return workload.buy()
+
+    def explain_together(self, ask: AskedStatement) -> dict[str, Any]:
+        """Returns what the questions of a basket would err, together and one by one, and whether they fit."""
+        workload, left, above = (
+            self._plan_together(ask),
+            self.find_left(ask.user),
+            self.find_unasked(ask.user),
+        )
+        share = float(workload.epsilon) / len(workload.statements)
+        return {
+            **workload.to_record(),
+            # Of one answer the variance falls with the square of its epsilon.
+            "alone": sum(share * max(1.0, each.variance_ratio) ** 0.5 for each in workload.statements),
+            "admitted": workload.admitted and workload.epsilon <= left,
+            "approval": above is not None and workload.epsilon > above,
+            "left": format_exact(left),
+        }
+
     def _refuse_unapproved(self, ask: AskedStatement, above: Fraction) -> None:
-        price = self._price(ask.text, ask.epsilon, ask.parameters).price
-        if price is None or price.stored or price.epsilon <= above:
+        price: Price | Workload | None = self._plan_together(ask) if ask.together else self._price(ask).price
+        if price is None or price.epsilon <= above or getattr(price, "stored", False):
             return
         left = self.find_left(ask.user)
         if price.epsilon > left:
@@ -166,15 +225,16 @@ class Purchases:
             number=number,
         )
 
-    def _price(self, text: str, epsilon: object, parameters: tuple[object, ...]) -> Answer:
-        explained = text if text.lstrip().lower().startswith("explain") else f"EXPLAIN {text}"
-        return self._curator.sql(explained, epsilon=epsilon, parameters=parameters, most_values=MOST_VALUES)
+    def _price(self, ask: AskedStatement) -> Answer:
+        text = ask.text if ask.text.lstrip().lower().startswith("explain") else f"EXPLAIN {ask.text}"
+        return self._curator.sql(
+            text, epsilon=ask.epsilon, parameters=ask.parameters, most_values=MOST_VALUES
+        )
 
-    def explain(
-        self, user: User, text: str, epsilon: object, parameters: tuple[object, ...]
-    ) -> dict[str, Any]:
+    def explain(self, ask: AskedStatement) -> dict[str, Any]:
         """Returns what a statement would cost and err, and what that means for who asks."""
-        answer, left = self._price(text, epsilon, parameters), self.find_left(user)
+        user = ask.user
+        answer, left = self._price(ask), self.find_left(user)
         price = answer.price
         if price is None:
             return {

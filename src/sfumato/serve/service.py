@@ -53,8 +53,9 @@ CALLER: ContextVar[dict[str, str]] = ContextVar("caller", default={})  # noqa: B
 """The door and the address of whoever is being served, for the audit log."""
 
 # What each role may do. Whoever is not named here for something may not do it.
-_LOOK = {"releases", "ask a release"}
+_LOOK = {"releases", "ask a release", "look at dashboards"}
 _ASK = {"tables", "describe", "explain", "ask", "budget", "history", "check", "release", "jobs"}
+_ASK |= {"dashboards", "basket"}
 _RUN = {"users", "approvals", "ledger", "draft"}
 _MAY: dict[Role, frozenset[str]] = {
     "viewer": frozenset(_LOOK),
@@ -227,7 +228,8 @@ class Service:
     ) -> dict[str, Any]:
         """Returns what a statement would cost and err, and whether it is paid for already; spends nothing."""
         self.admit(user, "explain")
-        return await self.run(user, lambda: self._purchases.explain(user, text, epsilon, tuple(parameters)))
+        ask = AskedStatement(user, text, epsilon, None, tuple(parameters), "")
+        return await self.run(user, lambda: self._purchases.explain(ask))
 
     async def ask(
         self,
@@ -238,20 +240,45 @@ class Service:
         at_most: Fraction | None = None,
         parameters: Sequence[object] = (),
         intervals: bool = True,
+        renews: bool = False,
     ) -> Reply:
         """Returns the answer to a statement, charged to the person who asks.
 
         `epsilon` is the price of a plain SELECT that reads records, `at_most` the most that may be charged,
-        `parameters` are bound to $1, $2 and so on. Without `intervals` it has no columns for their ends.
+        `parameters` are bound to $1, $2 and so on. Without `intervals` it has no columns for their ends. What
+        `renews` an answer of a dashboard is free, or waits for a steward.
         """
         self.admit(user, "ask")
-        begun = time.monotonic()
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
+        name = digest.hexdigest()
+        ask = AskedStatement(user, text, epsilon, at_most, tuple(parameters), name, intervals, renews)
+        (reply,) = await self._ask(ask)
+        if not reply.public and "within" not in text.lower():  # which may buy a better answer each time
+            self._answered[ask.digest] = None
+            if len(self._answered) > _MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
+        return reply
 
+    async def ask_together(
+        self, user: User, texts: Sequence[str], *, epsilon: Fraction, at_most: Fraction | None = None
+    ) -> list[Reply]:
+        """Returns the answers to the questions of a basket, which are planned and bought together."""
+        self.admit(user, "basket")
+        return await self._ask(_put_together(user, texts, epsilon, at_most))
+
+    async def explain_together(
+        self, user: User, texts: Sequence[str], *, epsilon: Fraction
+    ) -> dict[str, Any]:
+        """Returns what the questions of a basket would err, together and one by one; spends nothing."""
+        self.admit(user, "basket")
+        ask = _put_together(user, texts, epsilon, None)
+        return await self.run(user, lambda: self._purchases.explain_together(ask), long=True)
+
+    async def _ask(self, ask: AskedStatement) -> list[Reply]:
+        user, begun = ask.user, time.monotonic()
         stages: list[str] = []  # none until something is charged
-        ask = AskedStatement(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest(), intervals)
 
-        def work(*, stored: bool = False) -> Reply | SfumatoError | None:
+        def work(*, stored: bool = False) -> list[Reply] | SfumatoError | None:
             limited = replace(ask, at_most=Fraction(0)) if stored else ask
             try:
                 return self._purchases.buy(limited, progress=stages.append)
@@ -274,10 +301,6 @@ class Service:
         self._count_reply(user, reply, time.monotonic() - begun, ask.digest[:16])
         if isinstance(reply, SfumatoError):
             raise reply
-        if not reply.public and "within" not in text.lower():  # which may buy a better answer each time
-            self._answered[ask.digest] = None
-            if len(self._answered) > _MOST_ANSWERED:
-                del self._answered[next(iter(self._answered))]
         return reply
 
     async def budget(self, user: User) -> dict[str, Any]:
@@ -581,14 +604,24 @@ class Service:
         self._quick.close()
         self._abroad.close()
 
-    def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
+    def _count_reply(
+        self, user: User, replies: list[Reply] | SfumatoError, seconds: float, digest: str
+    ) -> None:
         self._counts["asks"] += 1
         # How long a reply took, waiting for its time included; what a reading took shows nowhere.
         self._counts["ask_milliseconds"] += round(1000 * seconds)
-        if isinstance(reply, Reply):
-            outcome = "charged" if reply.spent else "stored" if reply.repeated else "free"
-            facts: dict[str, object] = {"spent": format_short(reply.spent)}
+        if isinstance(replies, SfumatoError):
+            outcome, facts = "refused", {"kind": type(replies).__name__}
         else:
-            outcome, facts = "refused", {"kind": type(reply).__name__}
+            spent = sum((each.spent for each in replies), Fraction(0))
+            outcome = "charged" if spent else "stored" if replies[0].repeated else "free"
+            facts = {"spent": format_short(spent)}
         self._counts[f"asks_{outcome}"] += 1
         self.note("ask", user.name, outcome=outcome, statement=digest, **facts)
+
+
+def _put_together(
+    user: User, texts: Sequence[str], epsilon: Fraction, at_most: Fraction | None
+) -> AskedStatement:
+    name = hashlib.sha256(json.dumps([list(texts), str(epsilon)]).encode()).hexdigest()
+    return AskedStatement(user, ";\n".join(texts), epsilon, at_most, (), name, together=tuple(texts))

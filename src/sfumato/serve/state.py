@@ -156,6 +156,7 @@ class State:
             if not connection.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount:
                 raise AccessDenied(f"there is no user {name!r}")
             connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
+        self._run("DELETE FROM dashboards WHERE person = ? AND shared IN ('', 'basket')", name)
 
     def find_subject(self, subject: str) -> tuple[str, str] | None:
         """Returns the name of whom a provider calls `subject`, and what their groups gave them last."""
@@ -375,6 +376,10 @@ class State:
         names = ("number", "person", "name", "recipe", "status", "stages", "message", "asked_at")
         found = self._records("jobs", names, "ORDER BY number DESC")
         return [job | {"stages": json.loads(job["stages"])} for job in found]
+
+    def run(self, query: str, *values: object) -> list[Any]:
+        """Returns the rows of one statement about what has a module of its own: dashboards."""
+        return self._run(query, *values)
 
     def _records(self, table: str, names: tuple[str, ...], rest: str) -> list[dict[str, Any]]:
         rows = self._run(f"SELECT {', '.join(names)} FROM {table} {rest}")

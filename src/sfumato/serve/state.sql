@@ -15,3 +15,6 @@ CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL UNIQUE, recipe TEXT NOT NULL,
     status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL,
     server TEXT NOT NULL, claim_ends REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS dashboards (
+    number INTEGER PRIMARY KEY, person TEXT NOT NULL, shared TEXT NOT NULL, title TEXT NOT NULL,
+    items TEXT NOT NULL);

@@ -124,7 +124,7 @@ def test_a_viewer_reads(walk, tmp_path):
     walk.site.call("GET", f"/api/jobs/{begun['number']}/events", by="ada")
     walk.login("vic")
     assert walk.ask("location.pathname") == "/releases"
-    assert walk.ask("document.querySelectorAll('.top nav a').length") == 2
+    assert walk.ask("document.querySelectorAll('.top nav a').length") == 3
     walk.press(f"a[href='/releases/{name}']")
     assert walk.ask(
         "[...document.querySelectorAll('.files a')].some(each => each.href.endsWith('certificate.json'))"

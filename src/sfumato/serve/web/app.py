@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.core.errors import SfumatoError
 from sfumato.serve.service import CALLER
-from sfumato.serve.web import api, frame, pages, wizard
+from sfumato.serve.web import api, basket, dashboards, frame, pages, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
 
-_ROOMS = (frame, pages, wizard, api)
+_ROOMS = (frame, pages, dashboards, basket, wizard, api)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {

@@ -24,43 +24,27 @@ from starlette.routing import Route
 from sfumato.core.dates import read_moment
 from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.exact import parse_exact
-from sfumato.report.pages.answers import (
-    Spending,
-    draw_intervals_of,
-    draw_meter,
-    draw_sketch,
-    draw_timeline,
-    find_axis,
-)
-from sfumato.report.pages.charts import draw_shape
-from sfumato.report.pages.plot import DrawnRows, divide_rows, list_points
+from sfumato.report.pages.answers import Spending, draw_meter, draw_sketch, draw_timeline
 from sfumato.report.pages.words import clip_text, short
 from sfumato.serve.state import LIMITS
 from sfumato.serve.web import api
 from sfumato.serve.web.choose import list_rungs, read_choice, spell_name
+from sfumato.serve.web.dashboards import list_dashboards
 from sfumato.serve.web.exchange import (
     Asker,
     describe_error,
     field,
     find_service,
     find_status,
-    list_rows,
     require_asker,
 )
 from sfumato.serve.web.frame import HOMES, enter_form, show
+from sfumato.serve.web.shown import MOST_CHARTS, MOST_DRAWN, MOST_SHOWN, describe_table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from markupsafe import Markup
-
     from sfumato.serve.purchase import Reply
     from sfumato.serve.service import Service
     from sfumato.serve.state import User
-
-
-MOST_SHOWN = 500  # rows on a page; the file has all
-_MOST_DRAWN = 40  # values in a chart that still has room for labels
-_MOST_CHARTS = 4
 
 
 async def _ask(request: Request) -> Response:
@@ -116,12 +100,13 @@ async def _choose(request: Request) -> Response:
 async def _buy(service: Service, user: User, text: str, *, seen: str, price: str) -> dict[str, Any]:
     """Returns what a page shows of `text`: its answer, if that text was priced, for at most its price."""
     shown: dict[str, Any] = {"text": text, "answer": None, "message": "", "status": 200}
-    if price and text.strip() and seen == _digest(text):
+    if price and text.strip() and seen == digest_text(text):
         try:
             reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
         except SfumatoError as error:
             return {**shown, "status": find_status(error)[0], "message": str(error)}
-        shown["answer"] = await run_in_threadpool(_describe_reply, reply)
+        shown["answer"] = await run_in_threadpool(describe_reply, reply)
+        shown["boards"] = await list_dashboards(service, user)
     return shown
 
 
@@ -137,8 +122,8 @@ async def _show_price(request: Request) -> Response:
 async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     """Returns what the page shows of a question before it is bought."""
     budget = await api.read_budget(service, user, {})
-    shown: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
-    shown |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
+    shown: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": digest_text(text)}
+    shown |= {"sketches": [], "models": [], "meter": draw_budget(budget, 0)}
     if not text.strip():
         return shown
     try:
@@ -157,17 +142,18 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
         "sketches": [
             _sketch(name, half, price["expected"].get(name), gaussian=bool(price.get("delta")))
             for name, half in (price.get("errors") or {}).items()
-        ][:_MOST_CHARTS],
+        ][:MOST_CHARTS],
         "models": [
             each["name"]
             for each in releases
             if str(each.get("table", "")).lower() in words and "model.parquet" in each.get("files", ())
         ],
-        "meter": _meter(budget, float(cost)),
+        "meter": draw_budget(budget, float(cost)),
     }
 
 
-def _digest(text: str) -> str:
+def digest_text(text: str) -> str:
+    """Returns what says that a text was seen with its price."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -182,14 +168,15 @@ def _sketch(name: str, half: float | None, words: str | None, *, gaussian: bool)
     }
 
 
-def _meter(budget: dict[str, Any], price: float) -> object:
+def draw_budget(budget: dict[str, Any], price: float) -> object:
+    """Draws what somebody may spend, what they spent, and what a `price` would add."""
     share = budget.get("share")
     total, spent = ((share or budget)[key] for key in ("total", "spent"))
     label = f"epsilon {short(spent)} of {short(total)} is spent"
     return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
 
 
-def _describe_reply(reply: Reply) -> dict[str, Any]:
+def describe_reply(reply: Reply) -> dict[str, Any]:
     """Returns an answer for its page: the table, and a chart of every value with an interval."""
     table = reply.table
     return {
@@ -199,58 +186,6 @@ def _describe_reply(reply: Reply) -> dict[str, Any]:
         "notes": reply.notes,
         **describe_table(table),
     }
-
-
-def describe_table(table: pa.Table) -> dict[str, Any]:
-    """Gives a table of answers for a page: the first rows, with intervals beside their values, and charts."""
-    names = table.column_names
-    measured = [name for name in names if f"{name}_low" in names and f"{name}_high" in names]
-    ends = {f"{name}{end}" for name in measured for end in ("_low", "_high")}
-    rows = list_rows(table.select([name for name in names if name not in ends]), most=MOST_SHOWN)
-    spans = {
-        name: list_rows(table.select([f"{name}_low", f"{name}_high"]), most=MOST_SHOWN) for name in measured
-    }
-    drawn = {name: divide_rows(table, name, most=_MOST_DRAWN) for name in measured[:_MOST_CHARTS]}
-    charts = [
-        (name, group.name, _draw_group(group, name, axis))
-        for name, groups in drawn.items()
-        for axis in [find_axis([each for group in groups for each in group.rows])]
-        for group in groups
-        if group.rows
-    ]
-    fewest = min((sum(len(group.rows) for group in groups) for groups in drawn.values()), default=0)
-    shown = [name for name in names if name not in ends]
-    heads: list[str] = []
-    for name in shown:
-        heads += [name, "95 % interval"] if name in measured else [name]
-    numeric = {name for name in shown if _is_number(table.schema.field(name).type)}
-    right = {*measured, "95 % interval"} if measured else numeric
-    return {
-        "heads": heads,
-        "measured": measured,
-        "numbers": [place for place, name in enumerate(heads) if name in right],
-        "rows": [
-            [
-                (value, spans[name][line] if name in spans else None)
-                for name, value in zip(shown, row, strict=True)
-            ]
-            for line, row in enumerate(rows)
-        ],
-        "more": table.num_rows - len(rows),
-        "charts": charts,
-        "undrawn": table.num_rows - fewest,
-    }
-
-
-def _draw_group(group: DrawnRows, name: str, axis: tuple[float, float]) -> Markup:
-    label = f"{name}{group.name and ' where '}{clip_text(group.name)} with its 95 % intervals"
-    if group.ordered:
-        return draw_shape(list_points(group.rows), label, ends=axis)
-    return draw_intervals_of(group.rows, label, ends=axis)
-
-
-def _is_number(kind: object) -> bool:
-    return str(kind).startswith(("int", "uint", "double", "float", "decimal"))
 
 
 async def _send_csv(request: Request) -> Response:
@@ -286,7 +221,7 @@ def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
         if table.get("public"):
             continue
         name = spell_name(table["name"])
-        named = (each["name"] for each in table["columns"] if 0 < each.get("size", 0) <= _MOST_DRAWN)
+        named = (each["name"] for each in table["columns"] if 0 < each.get("size", 0) <= MOST_DRAWN)
         keys = [spell_name(each) for each in islice(named, 2)]
         examples += [
             f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}",
@@ -313,7 +248,7 @@ async def _history(request: Request) -> Response:
         rows=[describe_charge(each) for each in entries][:MOST_SHOWN],
         requests=[describe_request(each) for each in await service.approvals(asker.user)][:MOST_SHOWN],
         budget=budget,
-        meter=_meter(budget, 0),
+        meter=draw_budget(budget, 0),
     )
 
 
