@@ -29,7 +29,7 @@ from sfumato.core.facts.table import parse_table
 from sfumato.curator import Curator
 from sfumato.recipes.shared.evaluation import split_people
 from sfumato.servers.postgres import engine
-from sfumato.servers.postgres.engine import begin
+from sfumato.servers.postgres.engine import begin, parse_source
 from sfumato.servers.project import open_engine
 
 SILENT = {"progress": lambda _: None}
@@ -444,7 +444,7 @@ def test_names_of_functions_mean_the_servers_own(server, place):
     )
     try:
         (after,) = engine.count(table, cells((("region", "month"),)), **SILENT)
-        with begin(table.source) as connection:
+        with begin(parse_source(source, table="t")) as connection:
             limit = connection.execute("SHOW statement_timeout").fetchone()
     finally:
         with server.connect() as other:
