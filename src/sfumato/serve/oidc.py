@@ -82,7 +82,7 @@ def read_oidc(section: object) -> Oidc:
         if not isinstance(known.get(key), str) or not known[key]:
             raise SchemaError(f"[serve.oidc] {key} is a text")
     for key in ("issuer", "redirect_uri"):
-        if not _is_safe(known[key]):
+        if not is_safe(known[key]):
             raise SchemaError(f"[serve.oidc] {key} begins with https://, but on this machine")
     if urlsplit(known["redirect_uri"]).path != CALLBACK:
         raise SchemaError(f"[serve.oidc] redirect_uri is the address of this server with {CALLBACK}")
@@ -108,7 +108,7 @@ class SignIn:
         self.settings = settings
         self._state = state
         self._curator = curator
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(NoRedirect)
         self._facts: dict[str, Any] = {}
         self._keys: list[Any] = []
         self._read_at = -_KEEP
@@ -218,7 +218,7 @@ class SignIn:
         base = self.settings.issuer
         facts = self._fetch(f"{base.removesuffix('/')}/.well-known/openid-configuration")
         needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if facts.get("issuer") != base or not all(_is_safe(facts.get(key), of=base) for key in needed):
+        if facts.get("issuer") != base or not all(is_safe(facts.get(key), of=base) for key in needed):
             raise AccessDenied("the discovery document is not that of the issuer")
         keys = self._fetch(facts["jwks_uri"]).get("keys")
         self._facts, self._keys = facts, keys if isinstance(keys, list) else []
@@ -242,7 +242,7 @@ class SignIn:
         return found
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follows nothing: an address that was not looked at could be anywhere."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
@@ -324,7 +324,7 @@ def _check_signature(signed: bytes, signature: bytes, key: Mapping[str, Any], al
     point.verify(utils.encode_dss_signature(*halves), signed, ec.ECDSA(hashes.SHA256()))
 
 
-def _is_safe(address: object, *, of: str = "http:") -> bool:
+def is_safe(address: object, *, of: str = "http:") -> bool:
     """Returns whether what is sent to `address` is encrypted, or stays here as for an issuer `of` http."""
     parts = urlsplit(address if isinstance(address, str) else "")
     try:

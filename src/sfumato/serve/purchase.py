@@ -212,7 +212,7 @@ class Purchases:
             )
         number = self._state.ask_approval(
             ask.user.name,
-            kind="statement",
+            kind="basket" if ask.together else "statement",
             subject=ask.text,
             digest=ask.digest,
             epsilon=format_exact(price.epsilon),

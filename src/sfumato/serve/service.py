@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import http.client
 import json
 import secrets
 import time
+import urllib.request
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato.core.errors import (
     AccessDenied,
+    ApprovalNeeded,
     BudgetExceeded,
     ChargeKept,
     ReleaseError,
@@ -33,7 +36,7 @@ from sfumato.core.exact import format_short
 from sfumato.serve.clock import recent_times
 from sfumato.serve.facts import describe_tables, list_audit_files, list_charges, list_users
 from sfumato.serve.jobs import Jobs
-from sfumato.serve.oidc import SignIn
+from sfumato.serve.oidc import NoRedirect, SignIn
 from sfumato.serve.purchase import OF_DAY, AskedStatement, Purchases, Reply
 from sfumato.serve.state import Role, State, User, Verifier, add_user
 from sfumato.serve.turns import Turns
@@ -104,6 +107,7 @@ class Service:
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
         self._purchases = Purchases(curator, state, settings, self._jobs)
         self._sign_in = SignIn(settings.oidc, state, curator) if settings.oidc else None
+        self._told: set[int] = set()  # what the webhook was told of
 
     @property
     def project(self) -> Project:
@@ -299,6 +303,8 @@ class Service:
             reply = await self.run(user, work, long=True)
         assert reply is not None
         self._count_reply(user, reply, time.monotonic() - begun, ask.digest[:16])
+        if isinstance(reply, ApprovalNeeded):
+            self._tell_webhook(reply.number)
         if isinstance(reply, SfumatoError):
             raise reply
         return reply
@@ -342,7 +348,7 @@ class Service:
         self.admit(user, "release")
         trusted = user.role == "steward"
 
-        def add() -> tuple[int, bool]:
+        def add() -> tuple[int, int | None]:
             check = self._jobs.check(recipe, files=trusted)
             if not check.admitted:
                 raise BudgetExceeded(
@@ -356,25 +362,30 @@ class Service:
                 )
                 raise BudgetExceeded(f"{told}; nothing was spent", left=most)
             waits = above is not None and (price is None or price > above)
-            number = self._jobs.add(user.name, name, recipe, status="approval" if waits else "waiting")
+            number, asked = (
+                self._jobs.add(user.name, name, recipe, status="approval" if waits else "waiting"),
+                None,
+            )
             if waits:
-                self.state.ask_approval(
+                asked = self.state.ask_approval(
                     user.name,
                     kind="release",
                     subject=recipe,
                     digest=f"job {number}",
                     epsilon="" if price is None else format_short(price),
                 )
-            return number, waits
+            return number, asked
 
-        def add_alone() -> tuple[int, bool]:
+        def add_alone() -> tuple[int, int | None]:
             with self._purchases.hold(user):
                 return add()
 
-        number, waits = await self.run(user, add_alone, long=True)
-        self.note("release", user.name, job=number, outcome="waits" if waits else "begun")
-        if not waits:
+        number, asked = await self.run(user, add_alone, long=True)
+        self.note("release", user.name, job=number, outcome="begun" if asked is None else "waits")
+        if asked is None:
             self._jobs.start(number)
+        else:
+            self._tell_webhook(asked)
         return await self.job(user, number)
 
     def renew(self, curator: Curator, settings: Settings) -> None:
@@ -494,6 +505,37 @@ class Service:
         self.admit(user, "history")
         found = await self.run(user, self.state.approvals)
         return [each for each in found if user.role == "steward" or each["person"] == user.name]
+
+    async def count_notices(self, user: User) -> int:
+        """Returns how much waits for a steward; for others, how much was approved and can be bought now."""
+        steward = user.role == "steward"
+        query = f"SELECT count(*) FROM approvals WHERE status = ? AND person {'<>' if steward else '='} ?"
+        status = "waiting" if steward else "approved"
+        found = await self.run(
+            user,
+            lambda: self.state.run(f"{query} AND kind <> ?", status, user.name, "" if steward else "release"),
+        )
+        return int(found[0][0])
+
+    def _tell_webhook(self, number: int) -> None:
+        """Tells the webhook, once, that a request waits: neither what, nor whose, nor how much."""
+        address = self.settings.webhook
+        if address is None or number in self._told:
+            return
+        self._told.add(number)
+
+        def post() -> None:
+            told = {"text": f"sfumato: request {number} waits for a steward's approval", "number": number}
+            sent = urllib.request.Request(
+                address, json.dumps(told).encode(), {"Content-Type": "application/json"}
+            )
+            try:
+                with urllib.request.build_opener(NoRedirect).open(sent, timeout=10):
+                    self.note("webhook", "", number=number, outcome="ok")
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.note("webhook", "", number=number, outcome="failed", kind=type(error).__name__)
+
+        self._abroad.submit("webhook", post)
 
     async def decide(self, user: User, number: int, *, approve: bool) -> dict[str, Any]:
         """Approves or refuses what waits; the person may then buy it once."""

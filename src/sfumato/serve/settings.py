@@ -13,7 +13,7 @@ from sfumato.core.errors import SchemaError
 from sfumato.core.exact import parse_positive
 from sfumato.core.facts.column import refuse_unknown_keys
 from sfumato.core.facts.project import Project
-from sfumato.serve.oidc import Oidc, read_oidc
+from sfumato.serve.oidc import Oidc, is_safe, read_oidc
 
 _PORTS = range(65536)
 
@@ -29,6 +29,7 @@ class Settings:
     agent may spend unless it says otherwise, `per_minute` the questions of one person in a minute,
     `connections` all at once, `workers` the new questions that are answered at a time. `releases` is the
     folder where releases are published, `reply_every` the first reply time in seconds (docs/proofs/serve.md).
+    Whatever waits for an approval is told to `webhook`, without what it is.
     The audit log begins a new file after `audit_megabytes`, and keeps `audit_files` besides.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     reply_every: float = 0.05
     behind_proxy: bool = False
     oidc: Oidc | None = None
+    webhook: str | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -104,6 +106,10 @@ def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
 def _parse(key: str, value: Any) -> object:  # noqa: ANN401 - as TOML or a command line gives it
     if key == "oidc":
         return read_oidc(value)
+    if key == "webhook":
+        if not is_safe(value):
+            raise SchemaError("[serve] webhook is an address that begins with https://, but on this machine")
+        return value
     if key in ("approve_above", "approve_daily", "session_budget"):
         return parse_positive(value, name=f"[serve] {key}")
     if key == "names":

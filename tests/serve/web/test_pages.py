@@ -96,7 +96,7 @@ def test_what_costs_much_goes_to_a_steward_and_back(site, ana, ada):
     number = re.search(r'name="number" value="(\d+)"', people.text)[1]
     decided = {"csrf": people.csrf, "number": number, "action": "approve"}
     assert site.call("POST", "/people", cookie=ada, form=decided).status == 303
-    assert "buy it" in site.call("GET", "/history", cookie=ana).text
+    assert "Buy it" in site.call("GET", "/history", cookie=ana).text
     assert "3.5 spent" in site.call("POST", "/ask", cookie=ana, form=form).text.replace("\xa0", " ")
     assert site.call("POST", "/people", cookie=ada, form=decided).status == 403
 

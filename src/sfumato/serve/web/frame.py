@@ -69,6 +69,7 @@ async def show(
         csrf="" if asker is None else asker.csrf,
         places=() if user is None else WORDS["places"][user.role],
         here=request.scope["path"],
+        notices=await find_service(request).count_notices(user) if user and user.role != "viewer" else 0,
         style=_asset("style.css")[1],
         script=_asset("serve.js")[1],
         icon=_asset("icon.png")[1],

@@ -247,6 +247,7 @@ async def _history(request: Request) -> Response:
         "history.html",
         rows=[describe_charge(each) for each in entries][:MOST_SHOWN],
         requests=[describe_request(each) for each in await service.approvals(asker.user)][:MOST_SHOWN],
+        timeline=_timeline(entries, budget.get("share") or budget),
         budget=budget,
         meter=draw_budget(budget, 0),
     )
@@ -274,11 +275,25 @@ def describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
 def describe_request(request: dict[str, Any]) -> dict[str, Any]:
     """Returns what waits for a steward, or was decided, for a list."""
     asked = datetime.fromtimestamp(request["asked_at"]).astimezone()
-    again = request["kind"] == "statement" and request["status"] == "approved"
+    places = {"statement": f"/ask?sql={quote(request['subject'])}", "basket": "/ask/basket"}
     return {
         **request,
         "at": f"{asked:%Y-%m-%d %H:%M}",
-        "again": f"/ask?sql={quote(request['subject'])}" if again else None,
+        "again": places.get(request["kind"]) if request["status"] == "approved" else None,
+    }
+
+
+def _foresee(request: dict[str, Any], budget: dict[str, Any], lefts: dict[str, str]) -> dict[str, Any]:
+    """Returns what would be left of the budget, and of the share of whoever asks, after a request."""
+    amount, exact, own = _amount(request["epsilon"] or None), budget["exact"], lefts.get(request["person"])
+    if not amount:
+        return {"after": None}
+    after = max(parse_exact(exact["left"], name="budget") - amount, Fraction(0))
+    label = f"epsilon {short(float(amount))} more of {short(budget['total'])}"
+    return {
+        "after": after,
+        "own": None if own is None else max(parse_exact(own, name="share") - amount, Fraction(0)),
+        "meter": draw_meter(budget["total"], budget["spent"], float(amount), label),
     }
 
 
@@ -489,15 +504,18 @@ async def _show_people(
 ) -> Response:
     service = find_service(request)
     requests = [describe_request(each) for each in await service.approvals(asker.user)]
+    budget, people = await api.read_budget(service, asker.user, {}), await service.users(asker.user)
+    lefts = {each["name"]: each["left"] for each in people if "left" in each}
+    waiting = [each | _foresee(each, budget, lefts) for each in requests if each["status"] == "waiting"]
     return await show(
         request,
         asker,
         "people.html",
         status=status,
-        people=await service.users(asker.user),
-        waiting=[each for each in requests if each["status"] == "waiting"],
+        people=people,
+        waiting=waiting,
         decided=[each for each in requests if each["status"] != "waiting"],
-        budget=await api.read_budget(service, asker.user, {}),
+        budget=budget,
         message=message,
         token=token,
         name=name,
