@@ -63,6 +63,21 @@ def test_an_answer_at_its_bound_says_so(curator, asked):
     assert not any("at the end" in each for each in inside.notes)
 
 
+def test_an_average_near_its_bound_says_so(tmp_path):
+    columns = {"score": {"bounds": [-10, 100]}, "debt": {"bounds": [0, 100]}}
+    rows = {"score": 96.0 + np.arange(500) % 3, "debt": np.full(500, 2.0)}
+    curator = open_rows(tmp_path, columns, rows, unit="row")
+    near = "an average of score is near the end 100 of its bounds: at least half of the values are within 11"
+    answer = curator.sql(f"DP-SELECT {MUCH} AVG(score) AS x, AVG(debt) AS y FROM t")
+    (said,) = [each for each in answer.notes if "the end" in each]
+    assert said.startswith(near)
+    assert (rows["score"] >= 100 - 11).mean() >= 0.5
+    # The end 0 is where most amounts begin, and half of the bounds is no end.
+    for asked in ("AVG(debt)", "AVG(score - 50)", "SUM(score)"):
+        notes = curator.sql(f"DP-SELECT {MUCH} {asked} AS x FROM t").notes
+        assert not any("the end" in each for each in notes)
+
+
 def test_a_row_that_is_an_individual_is_not_cut(tmp_path):
     curator = open_rows(tmp_path, COLUMNS, {"clinic": ["a"]}, unit="row")
     assert curator.sql(f"DP-SELECT {MUCH} COUNT(*) FROM t").notes == ()

@@ -43,6 +43,7 @@ from sfumato.sql.plan import (
 from sfumato.tables.arrays import read_parquet
 
 _MOST_GROUPS = 2**24
+_NEAR = 20  # part of the bounds within which an average is near an end
 _CHOSEN = "chosen "
 
 
@@ -274,7 +275,10 @@ def note_cuts(plan: QueryPlan) -> tuple[str, ...]:
 
 
 def note_edges(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
-    """Which averages and quantiles lie at an end of their bounds, where values beyond them may be cut."""
+    """Which averages and quantiles lie at or near an end of their bounds, where values beyond may be cut.
+
+    If the values between bounds are on average so far from an end, half of them are within twice as far.
+    """
     evaluator = Evaluator(plan, noisy)
     found: dict[str, None] = {}
     for number, each in enumerate(plan.aggregates):
@@ -285,13 +289,19 @@ def note_edges(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
         values = evaluator.band(exp.column(str(number), table=AGGREGATE)).value
         # A quantile is the middle of a step.
         step = (measure.high - measure.low) / measure.steps if quantile and not measure.whole else 0
-        for end, reached in (
-            (measure.low, values <= measure.low + step),
-            (measure.high, values >= measure.high - step),
-        ):
-            if reached.any():
-                at = f"at the end {format_short(end)} of its bounds: what lies beyond is cut"
-                found[f"an answer about {_brief_column(measure)} is {at}"] = None
+        near = (measure.high - measure.low) / _NEAR * (each.kind == "average")
+        for end, away in ((measure.low, values - measure.low), (measure.high, measure.high - values)):
+            what = f"the end {format_short(end)} of its bounds"
+            if (away <= step).any():
+                found[f"an answer about {_brief_column(measure)} is at {what}: what lies beyond is cut"] = (
+                    None
+                )
+            elif end and (away <= near).any():  # below 0 there are often no values
+                within = format_short(2 * near)
+                found[
+                    f"an average of {_brief_column(measure)} is near {what}: at least half of the values are "
+                    f"within {within} of it, or beyond it and cut"
+                ] = None
     return tuple(found)
 
 
