@@ -61,11 +61,6 @@ class Measured:
     places: NDArray[np.int64]
     totals: tuple[int, float] | None = None
 
-    def size_of(self, field: Field) -> int:
-        """Returns the number of values of a column that have answers: of a series, the periods up to now."""
-        is_period = self.totals is not None and field.name == self.columns[0]
-        return self.totals[0] if self.totals is not None and is_period else field.size
-
     def deviation_of(self, columns: Collection[str], cells: int) -> float:
         """Gives the deviation of the noise of a sum over all columns but `columns`, which have `cells` cells.
 
@@ -204,7 +199,12 @@ class Facts:
         """Returns what the noise of a measurement is times in released counts."""
         if measured.about == "individuals":  # each number of people counts for the records they have
             return math.sqrt(sum(int(times) ** 2 for times in self.recipe["times"]))
-        bound = self.chosen_bound if measured.about == "bounded" else None
+        return self.scale if measured.about == "bounded" else 1.0
+
+    @property
+    def scale(self) -> float:
+        """What counts are times, to make up for the records that a chosen bound cut."""
+        bound = self.chosen_bound
         return 1.0 if bound is None else float(Fraction(str(bound["scaled_by"])))
 
     def field(self, name: str) -> Field | None:
@@ -289,12 +289,16 @@ def build_facts(name: str, certificate: Mapping[str, Any], table: pa.Table, answ
         # Every level counts all records; the last is the finest, and the others are its sums.
         table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
     (spec,) = certificate["plan"]["table"].values()
+    measured = read_measured(certificate, answers)
+    # Of a series, the periods that are released: those to come have no numbers that noise could explain.
+    released = {each.columns[0]: each.totals[0] for each in measured if each.totals is not None}
+    fields = (each.cut(released.get(each.name)) for each in read_fields(spec["columns"]))
     return Facts(
         name=name,
         certificate=dict(certificate),
-        fields=read_fields(spec["columns"]),
+        fields=tuple(fields),
         table=table,
-        measured=read_measured(certificate, answers),
+        measured=measured,
         total=read_total(certificate["total"]),
     )
 
@@ -450,7 +454,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
         people = measured.about == "individuals" and facts.weight is not None
         asked = measured.cells * len(facts.recipe.get("times", ())) if people else None
         if holds and (measured.is_full or measured.answers == asked) and matches(measured, facts.best):
-            cells = math.prod(measured.size_of(field) for field in fields)
+            cells = math.prod(field.size for field in fields)
             deviation = measured.deviation_of(names, cells) * facts.scale_of(measured)
             if best is None or deviation < best[0]:
                 best = deviation, measured
@@ -458,7 +462,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
         return Estimate(values=facts.count(fields), source="table", halves=facts.stated_halves(fields))
     deviation, measured = best
     known = [field for name in measured.columns if (field := facts.field(name)) is not None]
-    sizes = [measured.size_of(field) for field in known]
+    sizes = [field.size for field in known]
     if len(known) < len(measured.columns) or math.prod(sizes) != measured.cells:
         return Estimate(values=facts.count(fields), source="table")
     others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
@@ -469,10 +473,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
         halves = facts.stated_halves(fields)
         halves = np.full(tuple(field.size for field in fields), half) if halves is None else halves
         return Estimate(values=facts.count(fields), source="table", halves=halves)
-    counts = measured.values.reshape(sizes)
-    # Periods of a series that are still to come have no records yet.
-    counts = np.pad(counts, [(0, field.size - size) for field, size in zip(known, sizes, strict=True)])
-    summed = counts.sum(axis=others)
+    summed = measured.values.reshape(sizes).sum(axis=others)
     left = [name for name in measured.columns if name in names]
     values = np.transpose(summed, [left.index(name) for name in names])
     if facts.weight is None:
@@ -524,7 +525,7 @@ def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total
     holding = [each for each in plain if set(columns) <= set(each.columns)]
     if not holding or len(known) < len(columns):
         return None
-    cells = math.prod(holding[0].size_of(field) for field in known)
+    cells = math.prod(field.size for field in known)
     if cells > _MOST_CELLS:
         return None
     deviation = _combine([each.deviation_of(columns, cells) for each in holding])

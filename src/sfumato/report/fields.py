@@ -73,6 +73,10 @@ class Field:
         """The number of codes."""
         return len(self.labels)
 
+    def cut(self, size: int | None) -> Field:
+        """Returns the field with its first `size` codes alone; None for all."""
+        return self if size is None else replace(self, labels=self.labels[:size], keys=self.keys[:size])
+
     @property
     def ordered(self) -> bool:
         """Whether the codes follow an order that means something, as listed dates, months and weekdays do."""

@@ -57,7 +57,8 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
             if total["epsilon"] is not None
             else "approximate, by zCDP",
             "unit": _tell_unit(table["unit"]),
-            "contribution": f"at most {unit['max_records']} records of one individual, {unit['bounding']}",
+            "contribution": f"at most {unit['max_records']} records of one individual count"
+            + ", each by a weight" * (unit["bounding"] == "weight"),
             "neighbours": unit["neighbours"],
             "epsilon": total["epsilon"],
             "rho": total["rho"],

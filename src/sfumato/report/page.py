@@ -160,8 +160,15 @@ def _tell_bound(facts: Facts) -> str | None:
     """Returns what of an individual's records counts lack, which no interval of noise covers."""
     bound, most = facts.chosen_bound, facts.unit["max_records"]
     if bound is not None:
-        records = plural(bound["records"], "record")
-        return f"at most {records} of an individual counted, times {bound['scaled_by']}"
+        told = f"at most {plural(bound['records'], 'record')} of an individual counted"
+        factor = facts.scale
+        if factor <= 1.005:
+            return told
+        told += (
+            f"; the {1 - 1 / factor:.0%} beyond are made up for by one factor, {factor:.2f}, so that places "
+            "whose records come from few individuals are too low"
+        )
+        return told + "; recipe capped-counts is for totals of places" * (facts.kind == "map")
     if facts.kind == "user-counts":
         return f"at most {plural(max(facts.recipe['times']), 'record')} of an individual counted in each"
     return None if most in (None, 1) else f"records beyond {most} of an individual are not counted"

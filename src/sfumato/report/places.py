@@ -300,7 +300,7 @@ def _describe_map(
         ],
         "over": [],
     }
-    if both is None or time is None or time.size > _MOST_PANELS:
+    if both is None or time is None or not 1 < time.size <= _MOST_PANELS:
         return record
     (_, cells, scale, _), *others = _set_side_by_side(both.values, truth)
     for turn, name in enumerate(time.labels):
