@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from helpers.cli import run_main
 from helpers.fitted_recipe import Fitted
-from helpers.projects import project_text
+from helpers.projects import open_rows, project_text
 from helpers.regression import solve
 from helpers.sources import seed_noise
 from sfumato.inference.files import unpack_models
@@ -477,6 +477,45 @@ def test_regressions_are_those_on_the_records_where_there_is_little_noise(triple
     assert ((found[1] <= exact) & (exact <= found[2]) & (found[2] - found[1] < 0.2)).all()
     assert (answer.spent, answer.public) == (0, True)
     assert answer.notes == ("numbers of age are taken for the middle of their bins",)
+
+
+def test_a_regression_leaves_out_records_whose_target_is_missing(tmp_path, seeded_noise, fitted):
+    random = np.random.default_rng(11)
+    region = np.array(["a", "b", "c"])[random.integers(0, 3, 6000)]
+    age = random.integers(20, 30, 6000)
+    month = np.clip(age // 4 + 2 * (region == "b") + random.integers(-1, 2, 6000), 1, 12)
+    present = (random.random(6000) > 0.3) & (age != 25)
+    columns = {
+        "region": {"values": ["a", "b", "c"]},
+        "age": {"range": [20, 29], "nullable": True},
+        "month": {"range": [1, 12], "nullable": True},
+    }
+    rows = {
+        "region": region,
+        "age": pa.array(age, mask=age == 21),
+        "month": pa.array(month, mask=~present),
+    }
+    curator = open_rows(tmp_path, columns, rows, unit="row", epsilon=1000, delta=1e-6)
+    names = ("region", "age", "month")
+    curator.release(fitted(table="t", columns=names, marginals=(names,)), epsilon=40, out=tmp_path / "out")
+    model = sf.open_release(tmp_path / "out")
+    known = age != 21
+    inputs = np.column_stack([np.ones(6000), region == "b", region == "c", np.where(known, age, 0), ~known])
+    for target, wanted, logistic in (
+        ("month", month, False),
+        ("month IN ('7', '8', '9')", (month > 6) & (month < 10), True),
+    ):
+        counted = present if target == "month" else np.ones(6000, bool)
+        answer = model.regress(target, ["region", "age"], family="logistic" if logistic else "linear")
+        terms = ["(constant)", "region = b", "region = c", "age", "age = NULL"]
+        assert answer.table["term"].to_pylist() == terms
+        exact = solve(inputs[counted], (wanted & present if logistic else wanted)[counted], logistic=logistic)
+        found, low, high = (
+            np.array(answer.table[f"coefficient{end}"].to_pylist()) for end in ("", "_low", "_high")
+        )
+        assert np.allclose(found, exact, atol=0.1)
+        assert ((low <= exact) & (exact <= high)).all()
+        assert ("records without a number in month are left out" in answer.notes) == (not logistic)
 
 
 def test_a_regression_on_a_population_is_as_uncertain_as_least_squares_are(triple):

@@ -21,7 +21,8 @@ from sfumato.inference.models.additive import AdditiveModel, label_cells
 from sfumato.inference.models.design import code_values
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.recipes.base import Conversation, Plan, Product
-from sfumato.recipes.shared.backfitting import Fitting, Task, may_join
+from sfumato.recipes.linear import round_records
+from sfumato.recipes.shared.backfitting import Fitting, Task, list_needed, may_join
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.evaluation import run_split, split_plan
 from sfumato.recipes.shared.model import ModelOptions, describe_model, judge_target
@@ -61,6 +62,7 @@ class Additive(ModelOptions):
         "table", "target", "inputs", "family", "pairs", "holdout", "groups", "choose"
     )  # fmt: skip
     evaluated: ClassVar[bool] = True
+    unforeseen: ClassVar[str] = "noise of effects follows from how far residuals spread, seen only as it fits"
 
     family: str | None = None
     within: str | None = None
@@ -106,6 +108,18 @@ class Additive(ModelOptions):
             ),
         )
         return plan if self.holdout is None else split_plan(self, plan)
+
+    def forecast(self, plan: Plan, records: int | None) -> str:
+        """Return about how many records it takes to fit terms, and pairs, beside a constant."""
+        table, classes = plan.table, 1
+        if find_family(table, self.target, self.family) == "classification":
+            classes = table.column(self.target).size
+        share = plan.mu_squared / (classes if classes > 2 else 1)
+        terms, pairs = map(round_records, list_needed(table, share, inputs=len(self.find_inputs(table))))
+        return (
+            f"effects are fitted from about {terms} records on, and pairs of inputs from about {pairs}; with "
+            "fewer the model is a constant"
+        )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return the model of all noisy sums, term by term, until the budget is spent."""

@@ -49,7 +49,7 @@ from sfumato.inference.models.linear import (
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.evaluation import run_split, split_plan
-from sfumato.recipes.shared.model import ModelOptions, describe_model
+from sfumato.recipes.shared.model import ModelOptions, describe_model, describe_target
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -95,7 +95,7 @@ class Regression(ModelOptions):
         """Return all that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
         self.refuse_budget(epsilons, delta)
         columns = (*self.find_inputs(table), self.target)
-        table = bound_columns(table, columns)
+        table = bound_columns(describe_target(table, self.target, self.family), columns)
         unknown = next((name for name in self.categorical if name not in columns[:-1]), None)
         if unknown is not None:
             raise RecipeError(f"{self.kind}: categorical names {unknown!r}, which is no input")
@@ -126,8 +126,8 @@ class Regression(ModelOptions):
         needed = self.list_needed(plan, design)
         return (
             f"the first of {needed.size} coefficients stands out of the noise from about "
-            f"{_round_up(needed.min())} records on, all from about {_round_up(needed.max())}, if inputs are "
-            "spread evenly; rare labels need more"
+            f"{round_records(needed.min())} records on, all from about {round_records(needed.max())}, "
+            "if inputs are spread evenly; rare labels need more"
         )
 
     def count_standing(self, plan: Plan, records: int) -> tuple[int, int] | None:
@@ -237,8 +237,8 @@ def read_within(recipe: Regression) -> Fraction:
     )
 
 
-def _round_up(records: float) -> str:
-    """Return a number of records, with the two digits that a forecast has."""
+def round_records(records: float) -> str:
+    """Return a number of records, rounded up to the two digits that a forecast has."""
     size = 10 ** max(math.floor(math.log10(max(records, 1))) - 1, 0)
     return f"{math.ceil(records / size) * size:,}"
 
@@ -336,11 +336,6 @@ def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
         raise RecipeError(
             f"linear: the target {name!r} holds labels; declare range, bins or bounds, or use recipe "
             "logistic or additive"
-        )
-    if column.extras:
-        raise RecipeError(
-            f"linear: the target {name!r} counts missing or other values under a label, which is no number; "
-            "describe it without missing_label and outside = 'other', so that such records are left out"
         )
     term = number_term(column)
     return term, scale_numbers(values, term, extras=0, grid=SCORE_GRID)

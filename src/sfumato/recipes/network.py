@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -43,7 +43,7 @@ from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
 from sfumato.recipes.base import Conversation, Plan, Product
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
-from sfumato.recipes.shared.model import ModelOptions, describe_model, judge_target
+from sfumato.recipes.shared.model import ModelOptions, describe_model, describe_target, judge_target
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -91,6 +91,9 @@ class Network(ModelOptions):
     """
 
     kind: ClassVar[str] = "network"
+    unforeseen: ClassVar[str] = (
+        "every step adds noise to its own gradients; train on public or synthetic rows of that number first"
+    )
     own_bound: ClassVar[str] = "clip"
     record_keys: ClassVar[tuple[str, ...]] = (
         "table", "target", "inputs", "hidden", "steps", "sampling", "clip", "family", "categorical"
@@ -130,7 +133,7 @@ class Network(ModelOptions):
         self.refuse_budget(epsilons, delta)
         columns = (*self.find_inputs(table), self.target)
         family = self.find_family(table)
-        described = _describe_target(bound_columns(table, columns), self.target, family)
+        described = describe_target(bound_columns(table, columns), self.target, family)
         unknown = next((name for name in self.categorical if name not in columns[:-1]), None)
         if unknown is not None:
             raise RecipeError(f"network: categorical names {unknown!r}, which is no input")
@@ -373,14 +376,6 @@ def _calibrate_run(
     while (price := cost(high).mu_squared) is None or price > mu_squared:
         high += 1
     return Fraction(GRADIENT_GRID * high, 1000), cost(high)
-
-
-def _describe_target(table: Table, target: str, family: Family) -> Table:
-    """Return the table with a target that has no code for missing values, whose records are left out."""
-    column = replace(table.columns[target], missing_label=None)
-    if family == "regression" and column.outside == "other":
-        column = replace(column, outside="drop")
-    return replace(table, columns={**table.columns, target: column})
 
 
 def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, NDArray[np.int64]]:

@@ -132,3 +132,11 @@ def describe_model(
         "family": family,
         "link": LINKS.get(family, "identity"),
     }
+
+
+def describe_target(table: Table, target: str, family: Family) -> Table:
+    """Return the table with a target that has no code for missing values, whose records are left out."""
+    column = replace(table.columns[target], missing_label=None)
+    if family == "regression" and column.outside == "other":
+        column = replace(column, outside="drop")
+    return replace(table, columns={**table.columns, target: column})

@@ -60,13 +60,15 @@ class Field:
     """A released column: the model's column behind it, and what every code of that stands for.
 
     `ends` are the least and the largest number behind a code: equal for whole numbers, the edges for
-    bins, of which all but the last exclude their upper one. Text has none.
+    bins, of which all but the last exclude their upper one. Text has none. `numbers` are the same of the
+    codes that come before missing and other values.
     """
 
     name: str
     column: str
     labels: tuple[Label, ...]
     ends: tuple[tuple[Fraction, Fraction], ...] | None = None
+    numbers: tuple[tuple[Fraction, Fraction], ...] | None = None
 
     @property
     def distinct(self) -> tuple[Label, ...]:
@@ -132,8 +134,12 @@ def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
         if column is None or column.domain is None or column.size != size:
             continue
         for label_name, labels in column_labels(column).items():
-            ends = _ends(column, labels)
-            fields[label_name.lower()] = Field(name=label_name, column=name, labels=labels, ends=ends)
+            numbers = _ends(column, labels)
+            # `other` and missing values are no numbers, so a column that has them is compared as text.
+            ends = None if column.extras else numbers
+            fields[label_name.lower()] = Field(
+                name=label_name, column=name, labels=labels, ends=ends, numbers=numbers
+            )
     return Fields(alias=table.name, named=fields)
 
 
@@ -208,11 +214,10 @@ def keep_cells(
 
 
 def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
-    # `other` and missing values are no numbers, so a column that has them is compared as text.
-    if column.extras:
-        return None
     if isinstance(column.domain, Bins):
         return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))
+    if column.extras and column.domain is not None:  # beside which numbers are texts
+        labels = column.domain.labels
     numbers = [Fraction(label) for label in labels if isinstance(label, int)]
     return tuple((number, number) for number in numbers) or None
 

@@ -74,19 +74,30 @@ class _Fitted:
 class _Design:
     """What each code of a column of the model stands for: a row of features, and in `target` the target.
 
-    `binned` are the names of columns whose numbers are known by their bins.
+    `binned` are the names of columns whose numbers are known by their bins. Records count whose target is
+    `present`: 1 of a number or a condition, 0 of a missing or other value.
     """
 
     terms: tuple[str, ...]
     features: Mapping[str, _Numbers]
     places: Mapping[str, list[int]]
     target: tuple[str, _Numbers]
+    present: _Numbers
     binned: tuple[str, ...]
 
     @property
     def columns(self) -> Columns:
         """Return the columns of the inputs and that of the target."""
         return (*self.features, self.target[0])
+
+    def count(self, model: Model, columns: Columns) -> _Numbers:
+        """Return the model's counts of inputs, and perhaps of the target last, among records that count."""
+        target = self.target[0]
+        if self.present.all():
+            return model.marginal(columns)
+        if target in columns:
+            return model.marginal(columns) * self.present
+        return np.asarray(model.marginal((*columns, target)) @ self.present)
 
 
 def regress(
@@ -122,6 +133,8 @@ def regress(
             break
     binned = ", ".join(design.binned)
     notes = [f"numbers of {binned} are taken for the middle of their bins"] if binned else []
+    if not design.present.all():
+        notes.append(f"records without a number in {target} are left out")
     notes += [f"no interval: {note}"] if note else []
     return Coefficients(
         terms=design.terms, values=fitted.values, low=low, high=high, scale=scale, notes=tuple(notes)
@@ -158,7 +171,7 @@ def _enclose(
 
 
 def _build_design(fields: Fields, target: str, inputs: Sequence[str]) -> _Design:
-    column, numbers = _read_target(fields, target)
+    column, numbers, present = _read_target(fields, target)
     if isinstance(inputs, str) or not inputs or len(set(inputs)) != len(inputs):
         raise RecipeError("inputs must list columns of the release, none twice")
     terms = [_CONSTANT]
@@ -182,40 +195,50 @@ def _build_design(fields: Fields, target: str, inputs: Sequence[str]) -> _Design
     binned = tuple(
         field.name
         for field in named
-        if field is not None and any(low < high for low, high in field.ends or ())
+        if field is not None and any(low < high for low, high in field.numbers or ())
     )
     return _Design(
-        terms=tuple(terms), features=features, places=places, target=(column, numbers), binned=binned
+        terms=tuple(terms),
+        features=features,
+        places=places,
+        target=(column, numbers),
+        present=present,
+        binned=binned,
     )
 
 
 def _list_features(field: Field) -> tuple[list[str], _Numbers]:
-    """Return the terms of a column: the number itself, or one for every label but the first."""
-    if field.ends is not None:
-        return [field.name], _middles(field)[:, None]
+    """Return the terms of a column: the number itself, or one for every label but the first.
+
+    Missing and other values beside numbers are labels.
+    """
+    if field.numbers is not None:
+        size = len(field.numbers)
+        names = [field.name, *(f"{field.name} = {label}" for label in field.labels[size:])]
+        return names, np.column_stack([_middles(field), np.eye(len(field.labels))[:, size:]])
     _, *others = field.distinct
     ones = np.array([[label == other for other in others] for label in field.labels], np.float64)
     return [f"{field.name} = {label}" for label in others], ones.reshape(len(field.labels), len(others))
 
 
-def _read_target(fields: Fields, target: str) -> tuple[str, _Numbers]:
-    """Return the column of a target, and its number for every code."""
+def _read_target(fields: Fields, target: str) -> tuple[str, _Numbers, _Numbers]:
+    """Return the column of a target, its number for every code, and 1 where it has one."""
     if target.lower() in fields.named:
         field = fields.named[target.lower()]
-        if field.ends is None:
+        if field.numbers is None:
             raise RecipeError(
-                f"the target {field.name!r} holds no numbers, or missing and other values beside them; "
-                "describe the column without these, or name a condition, such as "
+                f"the target {field.name!r} holds no numbers; name a condition, such as "
                 f"\"{field.name} = '{field.distinct[0]}'\""
             )
-        return field.column, _middles(field)
+        known = np.arange(len(field.labels)) < len(field.numbers)
+        return field.column, _middles(field), known.astype(np.float64)
     text = f'SELECT COUNT(*) FROM "{fields.alias}" WHERE {target}'
     question = read_question(read_statement(text), fields)
     if len(question.columns) != 1:
         raise RecipeError("the target must be a column of numbers, or a condition on one column")
     (column,) = question.columns
     sizes = {each.column: len(each.labels) for each in fields.named.values()}
-    return column, keep_cells(question, sizes).astype(np.float64)
+    return column, keep_cells(question, sizes).astype(np.float64), np.ones(sizes[column])
 
 
 def _find_field(fields: Fields, name: str) -> Field:
@@ -226,8 +249,10 @@ def _find_field(fields: Fields, name: str) -> Field:
 
 
 def _middles(field: Field) -> _Numbers:
-    assert field.ends is not None
-    return np.array([float(low + high) / 2 for low, high in field.ends])
+    """The number of every code, in a bin its middle; 0 of missing and other values."""
+    assert field.numbers is not None
+    middles = [float(low + high) / 2 for low, high in field.numbers]
+    return np.array(middles + [0.0] * (len(field.labels) - len(middles)))
 
 
 def _fit_linear(model: Model, design: _Design) -> _Fitted:
@@ -235,23 +260,23 @@ def _fit_linear(model: Model, design: _Design) -> _Fitted:
     size = len(design.terms)
     column, numbers = design.target
     matrix, vector = np.zeros((size, size)), np.zeros(size)
-    matrix[0, 0] = model.total
-    counts = model.marginal((column,))
+    counts = design.count(model, (column,))
+    matrix[0, 0] = total = float(counts.sum())
     vector[0] = counts @ numbers
     squares = float(counts @ numbers**2)
     for name, features in design.features.items():
         own = design.places[name]
-        single = model.marginal((name,))
+        single = design.count(model, (name,))
         matrix[0, own] = matrix[own, 0] = single @ features
         matrix[np.ix_(own, own)] = features.T @ (single[:, None] * features)
-        vector[own] = features.T @ (model.marginal((name, column)) @ numbers)
+        vector[own] = features.T @ (design.count(model, (name, column)) @ numbers)
     for one, other in combinations(design.features, 2):
-        block = design.features[one].T @ model.marginal((one, other)) @ design.features[other]
+        block = design.features[one].T @ design.count(model, (one, other)) @ design.features[other]
         matrix[np.ix_(design.places[one], design.places[other])] = block
         matrix[np.ix_(design.places[other], design.places[one])] = block.T
     inverse = invert_curvature(matrix)
     values = inverse @ vector
-    residual = max(squares - float(values @ vector), 0.0) / max(model.total - size, 1.0)
+    residual = max(squares - float(values @ vector), 0.0) / max(total - size, 1.0)
     scores = _linear_scores(design, values, inverse)
     return _Fitted(values=values, scores=scores, sampling=residual * inverse)
 
@@ -275,7 +300,14 @@ def _linear_scores(design: _Design, values: _Numbers, inverse: _Numbers) -> dict
     for name in design.columns:
         weights[name,] = (inputs[name] + inverse[0]) * errors[name][:, None] - values[0] * inputs[name]
     weights[()] = -values[0] * inverse[0]
-    return weights
+    if design.present.all():
+        return weights
+    counted: dict[Columns, _Numbers] = {}
+    for names, each in weights.items():
+        wide = each if column in names else each[..., None, :]
+        names = (*(name for name in names if name != column), column)
+        counted[names] = counted.get(names, 0.0) + wide * design.present[:, None]
+    return counted
 
 
 def _fit_logistic(model: Model, design: _Design) -> _Fitted:
@@ -287,7 +319,7 @@ def _fit_logistic(model: Model, design: _Design) -> _Fitted:
             f"the columns of a logistic regression have {cells:,} combinations, more than "
             f'{_MOST_CELLS:,}; use fewer inputs, or family "linear"'
         )
-    counts = model.marginal(columns)
+    counts = design.count(model, columns)
     shape = counts.shape
     features = np.zeros((*shape, len(design.terms)))
     features[..., 0] = 1.0
@@ -305,7 +337,8 @@ def _fit_logistic(model: Model, design: _Design) -> _Fitted:
 
     def score(values: _Numbers) -> dict[Columns, _Numbers]:
         chances, inverse = predict(values)
-        return {columns: ((rows @ inverse) * (target - chances)[:, None]).reshape(*shape, -1)}
+        errors = ((rows @ inverse) * (target - chances)[:, None]).reshape(*shape, -1)
+        return {columns: errors * design.present[:, None]}
 
     values = np.zeros(len(design.terms))
     for _ in range(_STEPS):
@@ -320,7 +353,7 @@ def _fit_logistic(model: Model, design: _Design) -> _Fitted:
         values=values,
         scores=score(values),
         sampling=predict(values)[1],
-        inputs=(rows * weights[:, None]).T @ rows / model.total,
+        inputs=(rows * weights[:, None]).T @ rows / weights.sum(),
         rescore=score,
     )
 
