@@ -73,16 +73,17 @@ def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check)
     from sfumato.report.pages.answers import ErrorPoint, draw_errors
 
     chosen = [float(each) for each in result.plan.epsilons]
-    if not list_errors(result.plan):
+    if not list_errors(result.plan, result.records):
         raise RecipeError(
-            "this recipe asks by what it has seen, so its noise is not known beforehand; --picture is for "
-            "recipes of counts and rows"
+            "the noise of this recipe is not known beforehand"
+            + (f": {why}" if (why := result.plan.recipe.unforeseen) else "; say --records")
         )
     points = []
     steps = {each * 2.0 ** (step / 2) for each in chosen for step in range(-8, 9)}
     for each in sorted(step for step in steps if min(chosen) / 17 < step < 17 * max(chosen)):
         try:
-            planned = list_errors(curator.check(recipe, epsilon=f"{each:.12g}", delta=delta).plan)
+            check = curator.check(recipe, epsilon=f"{each:.12g}", delta=delta)
+            planned = list_errors(check.plan, result.records)
         except SfumatoError:  # too little for this recipe, or too much
             continue
         errors = [row["expected_error_95"] for row in planned if row["expected_error_95"] > 0]
@@ -96,8 +97,7 @@ def _draw_curve(curator: Curator, recipe: str, delta: str | None, result: Check)
         chosen=chosen,
         left=float(left) if left.replace(".", "", 1).isdecimal() else None,
         title="What more epsilon buys",
-        shown=f"error of one noisy count of {result.plan.recipe.kind} on {result.plan.table.name}"
-        + ("" if result.plan.allowance is None else ", if all is spent on single columns"),
+        shown=f"error of one noisy count of {result.plan.recipe.kind} on {result.plan.table.name}",
     )
 
 
@@ -121,7 +121,7 @@ def choose_epsilon(
     if not rows:
         curator.check(recipe, delta=delta)  # which says what is wrong with it
         raise RecipeError("this recipe takes none of the epsilons from 0.05 to 10")
-    chosen, reason = recommend(rows)
+    chosen, reason = recommend(rows, curator.check(recipe, delta=delta).plan.recipe.unforeseen)
     others = read_deployments()
     if json:
         print_json({"recommended": chosen, "reason": reason, "epsilons": rows, "deployments": others})

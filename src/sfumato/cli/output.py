@@ -197,8 +197,8 @@ def show_check(result: Check) -> None:
     if result.plan.parts:
         shares = ", ".join(f"{part.name} {float(part.share):.0%}" for part in result.plan.parts)
         say(f"  parts      {shares} of the people: each may be asked for all of it, and it is charged once")
-    if (share := record.get("forecast", {}).get("noise_share")) is not None:
-        say(f"  forecast   with {result.records:,} records an average cell is off by {share:.0%} of itself")
+    for each in result.foreseen:
+        say(f"  forecast   {each}")
     say(f"  budget     epsilon {record['left']} left; this release {result.verdict}; nothing was spent")
     for each in result.notes:
         note(each)

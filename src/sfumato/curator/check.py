@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import describe_costs
@@ -15,7 +16,6 @@ from sfumato.core.errors import SfumatoError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import OTHER
 from sfumato.core.facts.domain import Period
-from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ class Check:
         if self.begun:
             return "was begun before and is finished free of charge"
         return "fits" if self.admitted else "does NOT fit"
+
+    @property
+    def foreseen(self) -> tuple[str, ...]:
+        """What errors to expect, in words; or why nobody can tell before it is paid."""
+        return tuple(tell_errors(self.plan, self.records))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -127,43 +132,56 @@ class Check:
         }
 
 
-def list_errors(plan: Plan) -> list[dict[str, Any]]:
-    """The error of each noisy count, by public facts: `cells`, its `typical_error`, and 95 % of errors.
+def list_errors(plan: Plan, records: int | None = None) -> list[dict[str, Any]]:
+    """The error of each noisy number, by public facts: `cells`, its `typical_error`, and 95 % of errors.
 
-    Of a recipe that asks for marginals by what it has seen, as if all were spent on single columns.
+    Of a recipe that asks by what it has seen, as far as about so many `records` tell what that will be.
     """
-    from sfumato.recipes.shared.budget import calibrate
-
-    table, requests = plan.table, plan.requests
-    if plan.allowance is not None:
-        spent = [cost.mu_squared for cost in plan.costs]
-        names = [name for name in plan.columns if name in table.columns] if plan.counted else []
-        names = [name for name in names if table.columns[name].domain is not None]
-        if not names or None in spent:
-            return []
-        each = sum((part for part in spent if part is not None), Fraction(0)) / len(names)
-        requests = tuple(calibrate(table, name, Marginal((name,)), each) for name in names)
-    return [
-        {
-            "name": request.name,
-            "cells": request_size(table, request),
-            "typical_error": request.law.deviation / request_grid(table, request),
-            "expected_error_95": request.law.half_width() / request_grid(table, request),
-        }
-        for request in requests
-    ]
+    return [each.to_record() for each in plan.recipe.expect(plan, records)]
 
 
 def forecast(plan: Plan, records: int) -> dict[str, Any]:
     """What to expect of a release about so many `records`: the noise in an average cell, what stands out."""
-    # What a series adds up of noisy sums has another error than these.
-    errors = [] if plan.series else list_errors(plan)
-    noise = [{**each, "noise_share": each["typical_error"] * each["cells"] / records} for each in errors]
+    noise = [
+        each
+        if each["cells"] is None
+        else {**each, "noise_share": each["typical_error"] * each["cells"] / records}
+        for each in list_errors(plan, records)
+    ]
     count = getattr(plan.recipe, "count_standing", None)
     standing = None if count is None else count(plan, records)
     told = {} if standing is None else {"stand_out": standing[0], "coefficients": standing[1]}
-    worst = max((each["noise_share"] for each in noise), default=None)
+    # Pairs that noise outweighs are not chosen, so that they spoil nothing.
+    alone = [each for each in noise if "noise_share" in each and "group" not in each]
+    worst = max((each["noise_share"] for each in alone), default=None)
     return {"records": records, "noise_share": worst, "measurements": noise, **told}
+
+
+def tell_errors(plan: Plan, records: int | None) -> Iterator[str]:
+    """Yields what `forecast` expects as sentences, one for every group of numbers."""
+    if plan.recipe.unforeseen:
+        yield f"none: {plan.recipe.unforeseen}"
+        return
+    errors = list_errors(plan, records) if records is None else forecast(plan, records)["measurements"]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for each in errors:
+        groups.setdefault(each.get("group", "" if "noise_share" in each else each["name"]), []).append(each)
+    for name, group in groups.items():
+        widths = [each["expected_error_95"] for each in group]
+        shares = [each["noise_share"] for each in group if "noise_share" in each]
+        what = name or ("single columns" if "pairs" in groups else "counts")
+        if plan.allowance is not None:
+            many = f"{len(group):,} " if len(group) > 1 else ""
+            yield f"{many}{what}: 95 % of errors within +-{_span(widths, '{:.4g}')}"
+        if shares:
+            cell = f"an average cell{' of ' + what if len(groups) > 1 else ''}"
+            yield f"with {records:,} records {cell} is off by {_span(shares, '{:.1%}')} of itself"
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    """The least and the largest of several numbers, and the middle one; or the one that all are."""
+    ends = list(dict.fromkeys(form.format(each) for each in (min(values), max(values))))
+    return " to ".join(ends) + f" (half of them {form.format(median(values))} at most)" * (len(ends) > 1)
 
 
 def weigh_epsilons(check_at: Callable[[Fraction], Check]) -> list[dict[str, Any]]:
@@ -178,7 +196,7 @@ def weigh_epsilons(check_at: Callable[[Fraction], Check]) -> list[dict[str, Any]
             continue
         guarantee = Guarantee(kind="epsilon", amount=epsilon, delta=check.plan.delta)
         expected = {} if check.records is None else forecast(check.plan, check.records)
-        errors = [each["expected_error_95"] for each in list_errors(check.plan)]
+        errors = [each["expected_error_95"] for each in list_errors(check.plan, check.records)]
         rows.append(
             {
                 "epsilon": format_exact(epsilon),
@@ -191,12 +209,12 @@ def weigh_epsilons(check_at: Callable[[Fraction], Check]) -> list[dict[str, Any]
     return rows
 
 
-def recommend(rows: Sequence[dict[str, Any]]) -> tuple[str | None, str]:
+def recommend(rows: Sequence[dict[str, Any]], unforeseen: str = "") -> tuple[str | None, str]:
     """The epsilon of `weigh_epsilons` that is enough, if one is, and the reason in words."""
     if not any(row["records"] for row in rows):
         return None, "say about how many records there are (--records N), or pay for a noisy count first"
     if all(row["noise_share"] is None and row["coefficients"] is None for row in rows):
-        return None, "what noise leaves of this recipe is not known before it is paid"
+        return None, unforeseen or "what noise leaves of this recipe is not known before it is paid"
     advice = "ask for fewer cells or inputs, or bring more records"
     row = next((row for row in rows if _suffices(row)), None)
     if row is None:

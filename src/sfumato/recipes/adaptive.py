@@ -92,6 +92,19 @@ class Adaptive(Selection):
         """Return single columns, and all parts of the workload that are not too large."""
         return tuple(self._candidates(domain, self._find_workload(domain)))
 
+    def divide(
+        self, budget: RemainingBudget, domain: Domain, records: int | None
+    ) -> Mapping[Columns, Fraction]:
+        """Return the shares of single columns, and if the number of records is known of a round."""
+        first = budget.total * _FIRST / len(domain)
+        singles: dict[Columns, Fraction] = dict.fromkeys(((name,) for name in domain), first)
+        if records is None:
+            return singles
+        parts, rounds, share = _divide_rounds(budget, domain, domain, float(records))
+        singles |= {(name,): max(first, part * share) for name, part in parts.items()}
+        pairs = [each for each in self.list_counted(domain) if len(each) == 2] if rounds else []
+        return {**singles, **dict.fromkeys(pairs, share)}
+
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
@@ -295,23 +308,10 @@ def _offer_marginals(
 def _look_again(
     budget: RemainingBudget, fitting: Fitting, label: str
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
-    """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one.
-
-    There are as many rounds as pairs of columns of typical size are worth their noise, and no fewer than the
-    pairs of a tree of the columns, because these do not stand for each other. Shares of single columns are
-    those that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
-    Values that do not stand out are joined in pairs, but single columns tell them apart: the size of a
-    column is the geometric mean of what it has and of what stands out.
-    """
-    domain, sizes = fitting.compression.full, fitting.domain
+    """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one."""
+    domain = fitting.compression.full
     first = budget.total * _FIRST / len(domain)
-    wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
-    typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
-    rounds = count_rounds(budget, budget.total, typical, fitting.total) if len(wide) > 1 else 0.0
-    rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
-    parts = _weigh_singles(domain, fitting, typical=typical)
-    whole = round_part(rounds) / (1 - CHOICE) + sum(parts.values())
-    share = budget.total / whole if whole else budget.total
+    parts, rounds, share = _divide_rounds(budget, domain, fitting.domain, fitting.total)
     more = {name: part * share - first for name, part in parts.items() if part * share > first}
     left = budget.left - round_part(rounds) / (1 - CHOICE) * share
     if more and left > 0:
@@ -325,15 +325,36 @@ def _look_again(
     return fitting, min(share / (1 - CHOICE), budget.left) if rounds else Fraction(0)
 
 
-def _weigh_singles(domain: Domain, fitting: Fitting, *, typical: float = 1.0) -> dict[str, Fraction]:
+def _divide_rounds(
+    budget: RemainingBudget, domain: Domain, joined: Domain, total: float
+) -> tuple[dict[str, Fraction], float, Fraction]:
+    """Return the parts of single columns, the number of rounds, and what a part costs.
+
+    There are as many rounds as pairs of columns of typical size are worth their noise beside the `total` of
+    records, and no fewer than the pairs of a tree of the columns, because these do not stand for each other;
+    none if no pair is worth one. Shares of single columns are those that make the sum of noises least: as the
+    power 2/3 of their sizes, beside that of a typical pair. Values that do not stand out are `joined` in
+    pairs, but single columns tell them apart: the size of a column is the geometric mean of what it has and
+    of what stands out.
+    """
+    wide = [math.log(joined[name]) for name in domain if joined[name] > 1]
+    typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
+    rounds = count_rounds(budget, budget.total, typical, total) if len(wide) > 1 else 0.0
+    rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
+    parts = _weigh_singles(domain, joined, typical=typical)
+    whole = round_part(rounds) / (1 - CHOICE) + sum(parts.values())
+    return parts, rounds, budget.total / whole if whole else budget.total
+
+
+def _weigh_singles(domain: Domain, joined: Domain, *, typical: float = 1.0) -> dict[str, Fraction]:
     """Return the parts of a budget that single columns get, beside a marginal of `typical` size."""
-    sizes = {name: math.sqrt(size * fitting.domain[name]) for name, size in domain.items() if size > 1}
+    sizes = {name: math.sqrt(size * joined[name]) for name, size in domain.items() if size > 1}
     return {name: round_part((size / typical) ** (2 / 3)) for name, size in sizes.items()}
 
 
 def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: str) -> tuple[Ask, ...]:
     """Return requests that spend what is left on single columns."""
-    parts = _weigh_singles(domain, fitting)
+    parts = _weigh_singles(domain, fitting.domain)
     share = budget.left / sum(parts.values())
     return tuple(
         budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))

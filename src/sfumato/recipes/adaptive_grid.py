@@ -76,6 +76,7 @@ class AdaptiveGrid(RowOptions):
     """
 
     kind: ClassVar[str] = "adaptive-grid"
+    unforeseen: ClassVar[str] = "which cells are counted, and how fine, is chosen by the records"
     own_bound: ClassVar[str] = "norms"
 
     record_keys: ClassVar[Columns] = (

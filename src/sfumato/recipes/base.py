@@ -35,6 +35,7 @@ from sfumato.core.questions.measurement import (
     ask_cost,
     check_asks,
     list_costs,
+    request_grid,
     request_size,
 )
 from sfumato.core.questions.residuals import Residuals
@@ -50,6 +51,31 @@ _READING = ("source", "snapshot", "encoding", "quoting", "text_limit")
 
 FILE_KEYS = ("public", "guide", "asked", "tree")
 """The options of recipes that may name a file, which is read as public."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The noise to expect in numbers of a release: its standard deviation, and what holds 95 % of errors.
+
+    `cells` share the records; None of what is no count. Of several alike, such as all pairs of columns, the
+    `group` is named.
+    """
+
+    name: str
+    cells: int | None
+    deviation: float
+    half_width: float
+    group: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the noise as a plain record."""
+        return {
+            "name": self.name,
+            "cells": self.cells,
+            "typical_error": self.deviation,
+            "expected_error_95": self.half_width,
+            **({"group": self.group} if self.group else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,6 +122,8 @@ class Recipe:
     """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
     own_bound: ClassVar[str] = ""
     """The option that bounds what an individual adds where it is given, whatever max_records says."""
+    unforeseen: ClassVar[str] = ""
+    """Why its noise cannot be told before it is paid, if it cannot."""
     texts: ClassVar[Mapping[str, str]] = {}
     """What its write-up says, paragraph by paragraph, where it does not stand in writeups.toml."""
 
@@ -121,6 +149,13 @@ class Recipe:
         a Request, a Chosen for a choice. Names are unique within a run.
         """
         raise NotImplementedError
+
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise to expect by public facts and about so many `records`; none if `unforeseen`.
+
+        What a series adds up of noisy sums has another error than its request.
+        """
+        return () if plan.series else [expect_noise(plan.table, each) for each in plan.requests]
 
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
@@ -341,6 +376,17 @@ class Plan:
         record, drawn_by = self.to_record(), getattr(self.recipe, "drawn_by", ())
         record["recipe"] = {key: value for key, value in record["recipe"].items() if key not in drawn_by}
         return digest(record)
+
+
+def expect_noise(table: Table, request: Request) -> Expected:
+    """Return the noise of the numbers that a request asks for."""
+    grid = request_grid(table, request)
+    return Expected(
+        name=request.name,
+        cells=request_size(table, request),
+        deviation=request.law.deviation / grid,
+        half_width=request.law.half_width() / grid,
+    )
 
 
 def follow_recipe(

@@ -16,7 +16,7 @@ from sfumato.core.law import make_law
 from sfumato.core.questions.counts import CappedMarginal, IndividualCounts
 from sfumato.core.questions.measurement import Answer, Measurement, Request, ask_cost
 from sfumato.inference.people import find_people
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Conversation, Expected, Plan, Product, expect_noise
 from sfumato.recipes.shared.counts import (
     CountOptions,
     describe_threshold,
@@ -81,6 +81,12 @@ class CappedCounts(CountOptions):
             allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
             counted=(by,),
         )
+
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of the counts under the least and the largest bound; one between is chosen."""
+        ends = (1, plan.table.unit.max_records)
+        asks = (self._counts(plan.table, plan.epsilons[0], "", bound=each) for each in ends)
+        return [expect_noise(plan.table, each) for each in asks]
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return every cell with its count, for every epsilon."""

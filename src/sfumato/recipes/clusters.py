@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,7 +26,7 @@ from sfumato.inference.models.clusters import (
 )
 from sfumato.inference.models.design import bound_columns, number_term, number_values
 from sfumato.inference.models.document import pack_model
-from sfumato.recipes.base import Conversation, Plan, Product, Recipe, is_column_list
+from sfumato.recipes.base import Conversation, Expected, Plan, Product, Recipe, expect_noise, is_column_list
 from sfumato.recipes.linear import round_number
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.model import describe_model
@@ -88,10 +88,26 @@ class Clusters(Recipe):
             clipped=(columns,),
         )
 
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of a cluster's size and, if the number of records is known, of its centre."""
+        asked = calibrate(plan.table, "size of a cluster", self._ask(plan.table), self._rest(plan))
+        noise = replace(expect_noise(plan.table, asked), cells=self.clusters)
+        return [noise, *(self._expect_centres(plan, noise, records) if records else ())]
+
+    def _expect_centres(self, plan: Plan, noise: Expected, records: int) -> Iterator[Expected]:
+        for name in self.columns:
+            half = float(number_term(plan.table.column(name)).half) * self.clusters / records
+            yield Expected(
+                name=f"centre in {name}",
+                cells=None,
+                deviation=noise.deviation * half,
+                half_width=noise.half_width * half,
+            )
+
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return centres: from sums around many places, then from new sums around what was found there."""
         table = plan.table
-        rest = plan.mu_squared * (1 - _SPREAD) / 2
+        rest = self._rest(plan)
         (answer,) = yield (
             calibrate(table, "squares", self._ask(table, squared=True), plan.mu_squared * _SPREAD),
         )
@@ -110,6 +126,9 @@ class Clusters(Recipe):
         found = judge_clusters(*_read(answer)[:2], sigma=sigma)
         total = float(squares[0].sum()) - float(counts[0]) * float((found.middle**2).sum())
         return self._finish(plan, found, sigma=sigma, total=total)
+
+    def _rest(self, plan: Plan) -> Fraction:
+        return plan.mu_squared * (1 - _SPREAD) / 2
 
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""

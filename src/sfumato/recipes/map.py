@@ -8,7 +8,7 @@ chosen for the pies of the map, or for the counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -36,7 +36,15 @@ from sfumato.inference.maps import (
     choose_pies,
     fit_map,
 )
-from sfumato.recipes.base import Conversation, Plan, Product, cell_columns, released_names
+from sfumato.recipes.base import (
+    Conversation,
+    Expected,
+    Plan,
+    Product,
+    cell_columns,
+    expect_noise,
+    released_names,
+)
 from sfumato.recipes.capped_counts import BoundChoice, list_caps
 from sfumato.recipes.shared.counts import CountOptions, request_laplace
 from sfumato.recipes.shared.public import locate_rows, open_public, pack_numbers, parse_public, unpack_numbers
@@ -125,6 +133,22 @@ class Map(CountOptions):
             allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
             counted=(by,),
         )
+
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of all levels under the least and the largest bound; one between is chosen."""
+        most = plan.table.unit.max_records
+        return [
+            expect_noise(plan.table, ask)
+            for cap in dict.fromkeys((1, most))
+            for ask in self._levels(
+                plan.table, plan.epsilons[0], f"at most {cap}, " if most > 1 else "", bound=cap
+            )
+        ]
+
+    def forecast(self, plan: Plan, records: int | None) -> str | None:
+        """Return what the bound leaves out, and what to use for totals of places; nothing without a bound."""
+        most = plan.table.unit.max_records
+        return self.part("cut", most=most, by='", "'.join(self.by[:-2])) if most > 1 else None
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return every cell with its count, for every epsilon."""

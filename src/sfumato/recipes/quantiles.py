@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sfumato.accounting import calibrate_scale
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact
+from sfumato.core.exact import NORMAL_95, format_exact
 from sfumato.core.facts.domain import Bins
 from sfumato.core.law import Kind
 from sfumato.core.questions.counts import Marginal
@@ -22,7 +22,7 @@ from sfumato.core.questions.question import Queries
 from sfumato.inference.models.cumulative import Cumulative, choose_widths, estimate_cumulative
 from sfumato.inference.models.design import bound_columns, code_ends, code_values
 from sfumato.inference.models.document import pack_model
-from sfumato.recipes.base import Conversation, Plan, Product, Recipe, cell_columns, released_names
+from sfumato.recipes.base import Conversation, Expected, Plan, Product, Recipe, cell_columns, released_names
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 from sfumato.recipes.shared.model import describe_model
 
@@ -84,14 +84,23 @@ class Quantiles(Recipe):
         advice = f"declare bins for {self.column!r}, or group by fewer labels"
         self.refuse_cells(table, self.columns, _MOST_CELLS, advice=advice)
         self.refuse_clash([*_RELEASED, self.column, *released_names(table, self.columns[:-1])])
-        requests = min(
-            (
-                _list_requests(table, self.columns, size, kind, epsilons[0], delta)
-                for kind in list_kinds(self.noise, delta)
-            ),
-            key=lambda found: found[0],
-        )[1]
+        _, requests = self._choose_requests(table, size, epsilons[0], delta)
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
+
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of the number of records up to a value, of all levels together."""
+        size = _check_order(plan.table.column(self.column))
+        error, _ = self._choose_requests(plan.table, size, plan.epsilons[0], plan.delta)
+        groups = 1 if self.by is None else plan.table.column(self.by).size
+        name = f"records up to a value of {self.column}"
+        return [Expected(name=name, cells=groups, deviation=error, half_width=NORMAL_95 * error)]
+
+    def _choose_requests(
+        self, table: Table, size: int, epsilon: Fraction, delta: Fraction
+    ) -> tuple[float, tuple[Request, ...]]:
+        kinds = list_kinds(self.noise, delta)
+        found = (_list_requests(table, self.columns, size, kind, epsilon, delta) for kind in kinds)
+        return min(found, key=lambda each: each[0])
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return the cumulative counts of every group, from noisy counts of all levels."""

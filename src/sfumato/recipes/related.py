@@ -26,7 +26,7 @@ from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
 from sfumato.inference.model import draw_places, number_cells
 from sfumato.recipes.adaptive import Adaptive
-from sfumato.recipes.base import Conversation, Plan, Product, released_names
+from sfumato.recipes.base import Conversation, Expected, Plan, Product, released_names
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins, model_domain
 from sfumato.tables.read import table_to_csv, table_to_parquet
@@ -102,6 +102,12 @@ class Related(RowOptions):
             allowance=tuple(allow_gaussian(records, epsilon, delta) for epsilon in epsilons),
             counted=counted,
         )
+
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of single columns, and of pairs as far as the number of records tells it."""
+        assert plan.table.family is not None
+        model = self._model(plan.table.family)
+        return model.foresee(plan.table, plan.costs[0], tuple(plan.table.columns), records)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return parents and children of a model of what was measured, for one epsilon after the other."""

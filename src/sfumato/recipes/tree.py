@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -53,6 +53,16 @@ class Tree(Selection):
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Return single columns, and all pairs that are not too large."""
         return (*((name,) for name in domain), *_pairs(domain))
+
+    def divide(
+        self, budget: RemainingBudget, domain: Domain, records: int | None
+    ) -> Mapping[Columns, Fraction]:
+        """Return the shares of single columns, and of each pair of the tree, which any pair may be."""
+        singles: dict[Columns, Fraction] = {
+            (name,): budget.total * _TREE_SINGLES / len(domain) for name in domain
+        }
+        rest = budget.total * (1 - _TREE_SINGLES - _TREE_CHOICES) / max(len(domain) - 1, 1)
+        return {**singles, **dict.fromkeys(_pairs(domain), rest)}
 
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]

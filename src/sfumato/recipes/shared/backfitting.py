@@ -33,7 +33,7 @@ from sfumato.inference.models.terms import (
     shrink,
 )
 from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
-from sfumato.recipes.shared.responses import Counted, Digits, Response, suffice
+from sfumato.recipes.shared.responses import COUNTED, Counted, Digits, Response, suffice
 
 Columns = tuple[str, ...]
 Part = tuple[Columns, ...]
@@ -599,6 +599,12 @@ def _multiply(one: Basis, two: Basis, *, coarser: int) -> Queries:
         members=np.tile(np.arange(cells), rows),
         weights=weights.reshape(-1),
     )
+
+
+def list_needed(table: Table, mu_squared: Fraction, *, inputs: int) -> tuple[float, float]:
+    """Return about how many records it takes to fit terms of single inputs, and of pairs."""
+    of_one = table.unit.max_records / math.sqrt(mu_squared * (1 - COUNTED) / inputs)
+    return _TOO_FEW * of_one, _CLEAR * of_one
 
 
 def may_join(table: Table, inputs: Columns) -> bool:

@@ -19,6 +19,7 @@ from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_grid, request_sensitivity
 from sfumato.core.questions.question import Queries, Question
 from sfumato.inference.domain import Columns
+from sfumato.recipes.base import Expected, expect_noise
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -72,8 +73,16 @@ class RemainingBudget:
 
     def noise_deviation(self, mu_squared: Fraction) -> float:
         """Return the standard deviation, in records, of the noise that `mu_squared` buys for counts."""
-        probe = self.calibrate_request("probe", (next(iter(self.table.columns)),), mu_squared)
+        probe = self._probe(mu_squared)
         return float(probe.scale) / request_grid(self.table, probe)
+
+    def expect_noise(self, mu_squared: Fraction) -> Expected:
+        """Return the noise that `mu_squared` buys for counts."""
+        return expect_noise(self.table, self._probe(mu_squared))
+
+    def _probe(self, mu_squared: Fraction) -> Request:
+        name = next(name for name, each in self.table.columns.items() if each.domain is not None)
+        return self.calibrate_request("probe", (name,), mu_squared)
 
 
 def sum_groups(groups: NDArray[np.int64], rows: int) -> Queries:

@@ -36,6 +36,7 @@ _LEAST_NUMBER, _LEAST_TERMS = 5e-4, 0.025  # parts of the budget, below the leas
 # Shares of the budget, and the numbers below, were set by hand; they move accuracy, never what is charged.
 _COUNTS = Fraction(12, 100)  # for the counts of all inputs
 _TARGET = Fraction(2, 100)  # at least, for the counts of the target
+COUNTED = _COUNTS + _TARGET
 _MOST_TARGET = Fraction(30, 100)
 _ENOUGH = 15.0  # one over the part of all people for which noise in the target or in numbers may stand
 
