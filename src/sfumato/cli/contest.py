@@ -147,24 +147,3 @@ def score(
 
 def _show(number: float | None) -> str:
     return "" if number is None else f"{number:.4g}"
-
-
-@contest.command(hidden=True)
-def sprint1(
-    pack: PackFolder,
-    out: Annotated[str | None, Option("--out", "-o", help="The submission file.")] = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Write the submission of `run nmd` to a file, `submission.csv` in the pack by default."""
-    from sfumato.core.files import check_file, write_file
-    from sfumato.metrics.contests import read_pack, run_entry
-
-    target = Path(out) if out else Path(pack) / "submission.csv"
-    opened = read_pack(pack)
-    check_file(target, force=force)
-    with progress(quiet=json) as stage:
-        done = run_entry(opened, "nmd", force=True, progress=stage)
-    write_file(target, done.files["submission.csv"], force=force)
-    document = {"contest": "sprint1", "submission": str(target), "charged": list(done.charged)}
-    print_result(document, f"Wrote {target}; charged epsilon {' + '.join(done.charged)}.", json=json)
