@@ -74,6 +74,10 @@ def linked(project: Path, *, order: str | None = "line") -> tuple[Table, Stateme
     """The table of a family's records, and an engine for it."""
     table = read_project(project).table("people")
     plan = Related(table="people", order=order).plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
+    expected = plan.recipe.expect(plan, 10**4)
+    assert {(name,) for name in plan.table.columns} | set(plan.marginals) >= {
+        tuple(each.name.split(" x ")) for each in expected
+    }
     return plan.table, StatementEngine(project.parent)
 
 

@@ -10,7 +10,7 @@ left for a number of rounds; if it is not, the rest is soon spent on single colu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -25,9 +25,10 @@ from sfumato.core.questions.measurement import Answer, Ask, Request
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import Growth, tree_cells
-from sfumato.recipes.base import is_column_list
-from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.base import Expected, Plan, is_column_list
+from sfumato.recipes.shared.budget import RemainingBudget, open_budget
 from sfumato.recipes.shared.compression import count_told, take_contrasts
+from sfumato.recipes.shared.rows import model_domain
 from sfumato.recipes.shared.selection import (
     CHOICE,
     Asking,
@@ -92,18 +93,18 @@ class Adaptive(Selection):
         """Return single columns, and all parts of the workload that are not too large."""
         return tuple(self._candidates(domain, self._find_workload(domain)))
 
-    def divide(
-        self, budget: RemainingBudget, domain: Domain, records: int | None
-    ) -> Mapping[Columns, Fraction]:
-        """Return the shares of single columns, and if the number of records is known of a round."""
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of single columns, and if the number of records is known of pairs."""
+        budget, domain = open_budget(plan), model_domain(plan.table, self._find_columns(plan.table))
+        self.split_guide(budget)
         first = budget.total * _FIRST / len(domain)
         singles: dict[Columns, Fraction] = dict.fromkeys(((name,) for name in domain), first)
         if records is None:
-            return singles
+            return budget.expect_counts(domain, singles)
         parts, rounds, share = _divide_rounds(budget, domain, domain, float(records))
         singles |= {(name,): max(first, part * share) for name, part in parts.items()}
         pairs = [each for each in self.list_counted(domain) if len(each) == 2] if rounds else []
-        return {**singles, **dict.fromkeys(pairs, share)}
+        return budget.expect_counts(domain, {**singles, **dict.fromkeys(pairs, share)})
 
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]

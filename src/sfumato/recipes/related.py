@@ -106,8 +106,7 @@ class Related(RowOptions):
     def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
         """Return the noise of single columns, and of pairs as far as the number of records tells it."""
         assert plan.table.family is not None
-        model = self._model(plan.table.family)
-        return model.foresee(plan.table, plan.costs[0], tuple(plan.table.columns), records)
+        return self._model(plan.table.family).expect(plan, records)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return parents and children of a model of what was measured, for one epsilon after the other."""

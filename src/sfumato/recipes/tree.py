@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -13,7 +13,9 @@ from sfumato.core.questions.measurement import Answer, Ask
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import tree_cells
-from sfumato.recipes.shared.budget import RemainingBudget
+from sfumato.recipes.base import Expected, Plan
+from sfumato.recipes.shared.budget import RemainingBudget, open_budget
+from sfumato.recipes.shared.rows import model_domain
 from sfumato.recipes.shared.selection import (
     Asking,
     Fitting,
@@ -54,15 +56,15 @@ class Tree(Selection):
         """Return single columns, and all pairs that are not too large."""
         return (*((name,) for name in domain), *_pairs(domain))
 
-    def divide(
-        self, budget: RemainingBudget, domain: Domain, records: int | None
-    ) -> Mapping[Columns, Fraction]:
-        """Return the shares of single columns, and of each pair of the tree, which any pair may be."""
+    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
+        """Return the noise of single columns, and of each pair of the tree, which any pair may be."""
+        budget, domain = open_budget(plan), model_domain(plan.table, self._find_columns(plan.table))
+        self.split_guide(budget)
         singles: dict[Columns, Fraction] = {
             (name,): budget.total * _TREE_SINGLES / len(domain) for name in domain
         }
         rest = budget.total * (1 - _TREE_SINGLES - _TREE_CHOICES) / max(len(domain) - 1, 1)
-        return {**singles, **dict.fromkeys(_pairs(domain), rest)}
+        return budget.expect_counts(domain, {**singles, **dict.fromkeys(_pairs(domain), rest)})
 
     def measure(
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]

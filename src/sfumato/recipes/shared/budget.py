@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -18,8 +19,8 @@ from sfumato.core.exact import format_exact, round_up
 from sfumato.core.questions.counts import Marginal
 from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_grid, request_sensitivity
 from sfumato.core.questions.question import Queries, Question
-from sfumato.inference.domain import Columns
-from sfumato.recipes.base import Expected, expect_noise
+from sfumato.inference.domain import Columns, Domain
+from sfumato.recipes.base import Expected, Plan, expect_noise
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -76,13 +77,29 @@ class RemainingBudget:
         probe = self._probe(mu_squared)
         return float(probe.scale) / request_grid(self.table, probe)
 
-    def expect_noise(self, mu_squared: Fraction) -> Expected:
-        """Return the noise that `mu_squared` buys for counts."""
-        return expect_noise(self.table, self._probe(mu_squared))
+    def expect_counts(self, domain: Domain, shares: Mapping[Columns, Fraction]) -> list[Expected]:
+        """Return the noise of counts of single columns, and of pairs, that cost `shares`."""
+        noise = {share: expect_noise(self.table, self._probe(share)) for share in set(shares.values())}
+        return [
+            replace(
+                noise[share],
+                name=" x ".join(names),
+                cells=domain.cells(names),
+                group="pairs" if len(names) > 1 else "",
+            )
+            for names, share in shares.items()
+        ]
 
     def _probe(self, mu_squared: Fraction) -> Request:
         name = next(name for name, each in self.table.columns.items() if each.domain is not None)
         return self.calibrate_request("probe", (name,), mu_squared)
+
+
+def open_budget(plan: Plan) -> RemainingBudget:
+    """Return the budget of the first epsilon of a plan."""
+    mu_squared = plan.costs[0].mu_squared
+    assert mu_squared is not None
+    return RemainingBudget(plan.table, mu_squared=mu_squared)
 
 
 def sum_groups(groups: NDArray[np.int64], rows: int) -> Queries:

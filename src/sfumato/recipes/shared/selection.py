@@ -32,7 +32,7 @@ from sfumato.inference.estimation import LARGEST_TREE, fit_model, order_mask
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import Model, number_cells
 from sfumato.inference.tree import Growth, build_tree
-from sfumato.recipes.base import Conversation, Expected, Plan, Product, released_names, write_part
+from sfumato.recipes.base import Conversation, Plan, Product, released_names, write_part
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.compression import Compression, take_contrasts
 from sfumato.recipes.shared.public import open_public, pack_numbers, parse_public, unpack_numbers
@@ -42,7 +42,6 @@ from sfumato.recipes.shared.rules import find_zeros
 from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
-    from sfumato.core.cost.cost import Cost
     from sfumato.core.facts.table import Table
 
 
@@ -285,33 +284,6 @@ class Selection(RowOptions):
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
         )
-
-    def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
-        """Return the noise of single columns, and of pairs as far as the number of records tells it."""
-        return self.foresee(plan.table, plan.costs[0], self._find_columns(plan.table), records)
-
-    def foresee(self, table: Table, cost: Cost, columns: Columns, records: int | None) -> Sequence[Expected]:
-        """Return the noise of counts of `columns` and of their pairs that `cost` buys."""
-        assert cost.mu_squared is not None
-        budget, domain = RemainingBudget(table, mu_squared=cost.mu_squared), model_domain(table, columns)
-        self.split_guide(budget)
-        shares = self.divide(budget, domain, records)
-        noise = {share: budget.expect_noise(share) for share in set(shares.values())}
-        return [
-            replace(
-                noise[share],
-                name=" x ".join(names),
-                cells=domain.cells(names),
-                group="pairs" if len(names) > 1 else "",
-            )
-            for names, share in shares.items()
-        ]
-
-    def divide(
-        self, budget: RemainingBudget, domain: Domain, records: int | None
-    ) -> Mapping[Columns, Fraction]:
-        """Return what single columns are expected to cost, in mu^2, and each pair if it is measured."""
-        raise NotImplementedError
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Return the rows of a model of what was chosen and measured, for one epsilon after the other."""
