@@ -23,7 +23,7 @@ GROUPS = {
     "Release": ("check", "choose-epsilon", "release", "budget"),
     "Ask": ("sql", "serve", "user", "backup"),
     "Look": ("report", "explore", "score"),
-    "Check": ("verify", "audit", "attack"),
+    "Check": ("verify", "claim", "audit", "attack"),
     "Share": ("export", "anonymize", "respond", "estimate"),
     "Learn": ("predict", "regress", "rows"),
     "Teach": ("explain", "contest"),
@@ -31,9 +31,10 @@ GROUPS = {
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 # The modules of commands that have none of their own.
 _MODULES = {
-    "audit": "score", "budget": "release", "choose-epsilon": "check", "describe": "check", "doctor": "check",
-    "estimate": "respond", "explain": "attack", "explore": "score", "export": "release", "groups": "init",
-    "regress": "predict", "report": "score", "rows": "predict", "user": "serve", "verify": "release",
+    "audit": "score", "budget": "release", "choose-epsilon": "check", "claim": "serve", "describe": "check",
+    "doctor": "check", "estimate": "respond", "explain": "attack", "explore": "score", "export": "release",
+    "groups": "init", "regress": "predict", "report": "score", "rows": "predict", "user": "serve",
+    "verify": "release",
 }  # fmt: skip
 
 

@@ -178,6 +178,28 @@ def limit(
     print_result({"name": name, **{key: given[key] for key in limits}}, f"{name}: {told}.", json=json)
 
 
+def claim(
+    name: Annotated[str, Argument(metavar="ID", help="The claim of a number that an assistant quotes.")],
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """Check a quoted number against the ledger. Exit code 4 if it does not hold; nothing is spent.
+
+    Example: sfumato claim 3fa2b19c0d1e77ab.0.1
+    """
+    from sfumato.serve.claims import check_claim
+
+    found = check_claim(*_open(project), name)
+    row = ", ".join(f"{key} {value}" for key, value in found["row"].items() if key != found["column"])
+    low, high = found["interval"] or ("?", "?")
+    print_result(
+        found,
+        f"{name} holds: the ledger gives {found['column']} = {found['value']}, from {low} to {high} (95 %)",
+        f"of {row or 'all'}, asked by {found['asked_by']} on {found['asked_at']}: {found['statement']}",
+        json=json,
+    )
+
+
 def _open(project: str) -> tuple[Curator, State]:
     from sfumato.serve.state import STATE_FILE, State
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import Answer, Price
 
 MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
+_PRICED = re.compile(
+    r"\s*dp[-_]select\s+(?:free|(?:fresh\s+)?(?:within\s+[\d.eE+-]+\s*%?|[\d.eE+-]+)(?:\s+delta\s+[\d.eE+-]+)?)\s",
+    re.IGNORECASE,
+)
 OF_DAY = "it is what a steward lets you spend in 24 hours"
 
 
@@ -62,6 +68,23 @@ class AskedStatement:
     intervals: bool = True
     renews: bool = False
     together: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What an agent has spent in one conversation, whose questions take turns."""
+
+    spent: Fraction = Fraction(0)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def drop_price(text: str) -> str:
+    """Returns a statement as a basket has it, whose epsilon is that of all.
+
+    >>> drop_price("DP-SELECT WITHIN 20 DELTA 1e-6 COUNT(*) FROM t"), drop_price("SELECT 1")
+    ('SELECT COUNT(*) FROM t', 'SELECT 1')
+    """
+    return _PRICED.sub("SELECT ", text.strip(), count=1)
 
 
 class Purchases:
@@ -257,6 +280,7 @@ class Purchases:
             "delta": format_exact(price.delta),
             "errors": dict(price.errors),
             "expected": {name: each.describe() for name, each in price.expected.items()},
+            **({} if price.free is None else {"known": dict(price.free)}),
             "notes": list(answer.notes),
             "groups": price.groups,
             "free": price.stored,

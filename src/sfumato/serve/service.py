@@ -37,7 +37,7 @@ from sfumato.serve.clock import recent_times
 from sfumato.serve.facts import describe_tables, list_audit_files, list_charges, list_users
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.oidc import NoRedirect, SignIn
-from sfumato.serve.purchase import OF_DAY, AskedStatement, Purchases, Reply
+from sfumato.serve.purchase import OF_DAY, AskedStatement, Conversation, Purchases, Reply
 from sfumato.serve.state import Role, State, User, Verifier, add_user
 from sfumato.serve.turns import Turns
 
@@ -107,6 +107,7 @@ class Service:
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
         self._purchases = Purchases(curator, state, settings, self._jobs)
         self._sign_in = SignIn(settings.oidc, state, curator) if settings.oidc else None
+        self.conversations: dict[str, Conversation] = {}
         self._told: set[int] = set()  # what the webhook was told of
 
     @property

@@ -378,7 +378,7 @@ class State:
         return [job | {"stages": json.loads(job["stages"])} for job in found]
 
     def run(self, query: str, *values: object) -> list[Any]:
-        """Returns the rows of one statement about what has a module of its own: dashboards."""
+        """Returns the rows of one statement about what has a module of its own: dashboards, claims."""
         return self._run(query, *values)
 
     def _records(self, table: str, names: tuple[str, ...], rest: str) -> list[dict[str, Any]]:

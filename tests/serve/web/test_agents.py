@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from helpers.cases import read_cases
+from helpers.cli import invoke
 from helpers.site import COUNT
 from sfumato.serve.web.api import STATELESS, VERSIONS
 
@@ -48,7 +51,7 @@ def test_the_version_without_a_beginning(site):
 
 def test_tools_are_listed_and_answer(site):
     tools = {each["name"]: each for each in send(site, "tools/list").json["result"]["tools"]}
-    assert set(tools) == {"tables", "explain", "ask", "budget"}
+    assert set(tools) == {"tables", "explain", "propose", "ask", "budget"}
     before = site.spent()
     assert {each["name"] for each in call_tool(site, "tables")["structuredContent"]["tables"]} == {
         "visits",
@@ -99,6 +102,90 @@ def test_messages_that_are_none(site):
     )
 
 
+def test_every_number_has_a_claim_that_the_ledger_confirms(site):
+    sql = COUNT.replace("0.5", "FRESH 0.21")
+    told = call_tool(site, "ask", sql=sql)["structuredContent"]
+    figures = told["figures"]
+    assert [each["of"]["clinic"] for each in figures] == ["North", "South", "Harbour"]
+    for each, row in zip(figures, told["rows"], strict=True):
+        assert [each["value"], *each["interval"]] == row[1:]
+        assert each["price"] == 0.21
+    again = call_tool(site, "ask", sql=sql)["structuredContent"]
+    assert (again["spent"], again["figures"]) == (0, figures)
+    before, project = site.spent(), f"--project={site.folder / 'sfumato.toml'}"
+    for each in figures:
+        found = invoke("claim", each["claim"], project, "--json")
+        record = json.loads(found.stdout)
+        assert (record["value"], record["interval"]) == (each["value"], each["interval"])
+        assert (record["row"]["clinic"], record["asked_by"], record["statement"]) == (
+            each["of"]["clinic"],
+            "ana",
+            sql,
+        )
+    told = invoke("claim", figures[0]["claim"], project)
+    assert f"n = {figures[0]['value']}" in told.stdout
+    name, row, column = figures[0]["claim"].split(".")
+    changed = ("f" if name[0] != "f" else "0") + name[1:]
+    for wrong in (f"{changed}.{row}.{column}", f"{name}.9.{column}", f"{name}.{row}.9", name, "x"):
+        invoke("claim", wrong, project, code=4)
+    assert site.spent() == before
+    # A statement that the claim was not given for does not confirm it.
+    other = json.dumps([COUNT.replace("0.5", "FRESH 0.15"), None, []])
+    site.service.state.run("UPDATE claims SET asked = ? WHERE name = ?", other, name)
+    invoke("claim", figures[0]["claim"], project, code=4)
+    assert site.spent() == before
+
+
+def test_the_cheapest_way_to_a_precision_is_proposed(site):
+    body = "month, COUNT(DISTINCT person) AS people FROM visits WHERE clinic = 'South' GROUP BY month"
+    before = site.spent()
+    (way,) = call_tool(site, "propose", sql=f"SELECT {body}", error=30)["structuredContent"]["ways"]
+    assert way["sql"] == f"DP-SELECT WITHIN 30 {body}"
+    assert 0 < way["errors"]["people"] <= 30
+    dearer = call_tool(site, "propose", sql=f"DP-SELECT 9 {body}", error=10)["structuredContent"]["ways"]
+    assert dearer[0]["epsilon"] > way["epsilon"]
+    assert site.spent() == before
+    bought = call_tool(site, "ask", sql=dearer[0]["sql"])["structuredContent"]
+    assert bought["spent"] == dearer[0]["epsilon"]
+    free = call_tool(site, "propose", sql=f"SELECT {body}", error=30)["structuredContent"]["ways"]
+    assert free[0]["epsilon"] == 0
+    assert call_tool(site, "ask", sql=free[0]["sql"])["structuredContent"]["spent"] == 0
+    assert call_tool(site, "propose", sql="SELECT 1 FROM nothing", error=1)["isError"]
+    assert call_tool(site, "propose", by="vic", sql=f"SELECT {body}", error=30)["isError"]
+
+
+def test_a_conversation_has_a_budget(site):
+    def ask(price, session, *, at_most=None):
+        sql = f"DP-SELECT FRESH {price} COUNT(*) AS n FROM visits WHERE month = 11"
+        given = {"sql": sql} if at_most is None else {"sql": sql, "at_most": at_most}
+        headers = {} if session is None else {"Mcp-Session-Id": session}
+        told = send(site, "tools/call", headers=headers, name="ask", arguments=given).json["result"]
+        return None if told["isError"] else told["structuredContent"]["spent"]
+
+    def begin():
+        return send(site, "initialize", protocolVersion=VERSIONS[0]).headers["Mcp-Session-Id"]
+
+    kept = site.service.settings
+    site.service.settings = replace(kept, session_budget=Fraction(3, 10))
+    try:
+        first, second = begin(), begin()
+        assert first != second
+        assert ask(0.201, first) == 0.201
+        assert ask(0.102, first) is None
+        assert ask(0.102, first, at_most=5) is None  # nor is it the agent that sets it
+        assert ask(0.201, first) == 0  # what is stored stays free
+        assert ask(0.098, first) == 0.098
+        assert ask(0.102, second) == 0.102
+        assert ask(0.301, None) is None  # without a session it bounds each question
+        assert ask(0.299, None) == 0.299
+        assert ask(0.298, None) == 0.298
+        site.service.state.set_limits("ana", {"session_budget": Fraction(1, 2)})
+        assert ask(0.35, second) == 0.35
+    finally:
+        site.service.state.set_limits("ana", {"session_budget": None})
+        site.service.settings = kept
+
+
 CLIENT = """
 import asyncio, json, sys
 import httpx2
@@ -146,6 +233,6 @@ def test_the_official_client_asks(site, mode, version):
     assert ran.returncode == 0, ran.stderr
     spoken, tools, answer, wrong = json.loads(ran.stdout)
     assert spoken == version
-    assert [each["name"] for each in tools["tools"]] == ["tables", "explain", "ask", "budget"]
+    assert [each["name"] for each in tools["tools"]] == ["tables", "explain", "propose", "ask", "budget"]
     assert answer["structuredContent"]["spent"] == price
     assert wrong["isError"]

@@ -10,8 +10,11 @@ import asyncio
 import contextlib
 import json
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -32,8 +35,10 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from sfumato.core import __version__
-from sfumato.core.errors import ReleaseError, SfumatoError
-from sfumato.core.exact import parse_exact, parse_positive
+from sfumato.core.errors import BudgetExceeded, ReleaseError, SfumatoError
+from sfumato.core.exact import format_short, parse_exact, parse_positive
+from sfumato.serve.claims import keep_claim, list_figures
+from sfumato.serve.purchase import Conversation, drop_price
 from sfumato.serve.state import LIMITS
 from sfumato.serve.web.exchange import (
     find_asker,
@@ -48,6 +53,7 @@ from sfumato.serve.web.exchange import (
 )
 
 if TYPE_CHECKING:
+    from sfumato.serve.purchase import Reply
     from sfumato.serve.service import Service
     from sfumato.serve.state import User
 
@@ -120,6 +126,10 @@ async def ask(service: Service, user: User, given: Given) -> Given:
         at_most=_read_amount(given, "at_most"),
         parameters=tuple(given.get("parameters", ())),
     )
+    return await _describe_reply(reply)
+
+
+async def _describe_reply(reply: Reply) -> Given:
     costs = {"spent": to_plain(reply.spent), "left": to_plain(reply.left), "repeated": reply.repeated}
     return {**await _describe_table(reply.table), **costs, "notes": list(reply.notes)}
 
@@ -308,7 +318,8 @@ _ANSWERS: dict[str, Callable[[Service, User, Given], Awaitable[object]]] = {
 
 
 # The Model Context Protocol for agents: streamable HTTP, one JSON-RPC request and one reply at a time.
-# No session and no stream of the server's own: every request says with its token who asks.
+# No stream of the server's own: every request says with its token who asks, a session only sums what it
+# spent.
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
 """The versions of the protocol that begin with `initialize`."""
@@ -320,6 +331,8 @@ _DESCRIPTION = json.loads(files(__package__).joinpath("agents.json").read_text("
 _TOOLS: list[dict[str, Any]] = _DESCRIPTION.pop("tools")  # leaves capabilities and instructions
 _SERVER = {"name": "sfumato", "title": "sfumato", "version": __version__}
 _FRESH = {"ttlMs": 0, "cacheScope": "private"}
+_MOST_CONVERSATIONS = 10_000  # that are remembered with what they spent
+_LONGEST_SESSION = 64
 
 
 async def answer_agent(request: Request) -> Response:
@@ -348,12 +361,15 @@ async def answer_agent(request: Request) -> Response:
         return _fail(number, -32022, "unsupported protocol version", status=400, data=versions)
     if version == STATELESS and request.headers.get("mcp-method", method) != method:
         return _fail(number, -32020, "the header Mcp-Method names another method", status=400)
+    begun: dict[str, str] = {}  # headers of a conversation that begins here
+    CONVERSATION.set(request.headers.get("mcp-session-id", "")[:_LONGEST_SESSION])
     match method:
         case "server/discover" if version == STATELESS:
             result: dict[str, Any] = {"supportedVersions": [STATELESS, *VERSIONS], **_DESCRIPTION, **_FRESH}
         case "initialize":
             asked = given.get("protocolVersion")
             spoken = asked if asked in VERSIONS else VERSIONS[0]
+            begun["Mcp-Session-Id"] = secrets.token_urlsafe(16)
             result = {"protocolVersion": spoken, "serverInfo": _SERVER, **_DESCRIPTION}
         case "ping":
             result = {}
@@ -372,7 +388,7 @@ async def answer_agent(request: Request) -> Response:
             return _fail(number, -32601, "no such method", status=404 if version == STATELESS else 200)
     if version == STATELESS:
         result |= {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": _SERVER}}
-    return JSONResponse({"jsonrpc": "2.0", "id": number, "result": result})
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "result": result}, headers=begun)
 
 
 async def _call(
@@ -388,15 +404,66 @@ async def _call(
     return {"content": [{"type": "text", "text": text}], "structuredContent": found, "isError": False}
 
 
+CONVERSATION: ContextVar[str] = ContextVar("conversation", default="")
+"""The conversation that an agent's message belongs to."""
+
+
 async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
-    # There is no session to hold an agent to, so that what bounds one bounds every question of an agent.
-    limit = service.settings.session_budget
-    return await ask(service, user, given if limit is None else {"at_most": limit, **given})
+    """Returns an answer with a claim for each number, paid for out of what its conversation may spend."""
+    limit, named = user.session_budget or service.settings.session_budget, CONVERSATION.get()
+    talk = Conversation()  # what has no name bounds each question by itself
+    if named:
+        talk = service.conversations.setdefault(f"{user.name} {named}", talk)
+    while len(service.conversations) > _MOST_CONVERSATIONS:
+        del service.conversations[next(iter(service.conversations))]
+    async with talk.turn:
+        most = [each for each in (_read_amount(given, "at_most"),) if each is not None]
+        if limit is not None:
+            most.append(max(limit - talk.spent, Fraction(0)))
+        epsilon, parameters = _read_amount(given, "epsilon"), tuple(given.get("parameters", ()))
+        try:
+            reply = await service.ask(
+                user, given["sql"], epsilon=epsilon, at_most=min(most, default=None), parameters=parameters
+            )
+        except BudgetExceeded as error:
+            if limit is not None and CONVERSATION.get():
+                left = format_short(max(limit - talk.spent, Fraction(0)))
+                raise BudgetExceeded(
+                    f"{error}; {left} is left to this conversation", left=error.left
+                ) from None
+            raise
+        talk.spent += reply.spent
+    found = await _describe_reply(reply)
+    if reply.public or reply.synthetic:
+        return found
+    price = (await service.explain(user, given["sql"], epsilon=epsilon, parameters=parameters))["epsilon"]
+
+    def claim() -> list[dict[str, Any]]:
+        name = keep_claim(service.state, user.name, given["sql"], epsilon, parameters, reply.table)
+        return list_figures(name, reply.table, to_plain(parse_exact(price, name="price")))
+
+    return {**found, "figures": to_plain(await service.run(user, claim))}
+
+
+async def _propose(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns statements that answer a question within an error, the cheapest first, with their prices."""
+    body = re.sub(r"(?i)^select\s+", "", drop_price(given["sql"]))
+    within = f"WITHIN {given['error']:.12g}"
+    ways = []
+    paid = await explain(service, user, {"sql": f"DP-SELECT {within} {body}"})
+    known = paid.get("known") or {}
+    if known and all(each is not None and each <= given["error"] for each in known.values()):
+        ways.append({"sql": f"DP-SELECT FREE {body}", "epsilon": 0, "errors": known})
+    cost = 0 if paid["free"] else paid["epsilon"]
+    ways.append({"sql": f"DP-SELECT {within} {body}", "epsilon": cost, "errors": paid.get("errors", {})})
+    left = (await read_budget(service, user, {}))["share"]
+    return {"ways": ways, "left": None if left is None else left["left"]}
 
 
 _TOOL_ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
     "tables": list_tables,
     "explain": explain,
+    "propose": _propose,
     "ask": _ask,
     "budget": read_budget,
 }

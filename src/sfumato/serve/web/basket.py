@@ -6,7 +6,6 @@ Kept in `serve.db` as statements without a price; of the answers nothing is kept
 from __future__ import annotations
 
 import json
-import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from starlette.routing import Route
 
 from sfumato.core.errors import RecipeError, SfumatoError
 from sfumato.core.exact import format_exact, parse_exact, parse_positive
+from sfumato.serve.purchase import drop_price
 from sfumato.serve.web import api
 from sfumato.serve.web.dashboards import BASKET, TRIES, insert_row, list_dashboards, replace_row
 from sfumato.serve.web.exchange import field, find_service, find_status, require_asker
@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     from sfumato.serve.state import User
 
 _MOST = 12  # questions in one basket: planning compares each with each
-_PRICED = re.compile(
-    r"\s*dp[-_]select\s+(?:free|(?:fresh\s+)?(?:within\s+[\d.eE+-]+\s*%?|[\d.eE+-]+)(?:\s+delta\s+[\d.eE+-]+)?)\s",
-    re.IGNORECASE,
-)
-
-
-def drop_price(text: str) -> str:
-    """Returns a statement as a basket has it, whose epsilon is that of all.
-
-    >>> drop_price("DP-SELECT WITHIN 20 DELTA 1e-6 COUNT(*) FROM t"), drop_price("SELECT 1")
-    ('SELECT COUNT(*) FROM t', 'SELECT 1')
-    """
-    return _PRICED.sub("SELECT ", text.strip(), count=1)
 
 
 async def change_basket(
