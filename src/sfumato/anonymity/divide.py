@@ -4,8 +4,8 @@ What all of them take: `tuples`, the different rows of codes; `people`, how many
 (its records, or those of a register); `space`, what codes mean and lose; `k`, the least people of a class.
 `progress` is called with a few words now and then.
 
-The lattice is walked column by column, the one with most values first, and groups of equal tuples are merged
-on the way, so that deep in the walk there are few of them. A choice of the first levels is given up
+The lattice is walked column by column, the one with most values first. A choice of the first levels is given
+up
 
 - if its loss so far, with the other columns at no loss, is not below the best that is known;
 - if too many rows violate k even with the other columns at the top. Records that join a class of k leave
@@ -22,7 +22,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, encode_values, number_rows, value_type
-from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, Values, count_values, make_tallies
+from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, count_values, make_tallies
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import is_text
 
@@ -63,31 +63,14 @@ def find_optimum(
     weights = np.ones(len(columns)) if units is None else np.asarray(units, np.float64)
     search = _Search(tuples, people, columns, k, models, limit, weights)
     search.start()
-    search.walk(search.root, (), 0.0)
+    search.walk((), 0.0)
     search.refine()
     return search.finish()
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Groups:
-    """Groups of tuples once some columns are fixed.
-
-    A group is what these have become, its `prefix`, and the codes of the columns still to come, its `suffix`;
-    of each there are its people, its rows, what these have lost so far, and their sensitive values. Prefixes
-    are numbered without gaps: with the other columns at the top they are classes.
-    """
-
-    prefix: NDArray[np.int32]
-    suffix: NDArray[np.int32]
-    people: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    lost: NDArray[np.float64]
-    values: Values
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class _Search:
-    """A walk over the lattice: what is fixed, and the best so far. Places are in the order of the walk."""
+    """A walk over the lattice, and the best so far. Places are in the order of the walk."""
 
     tuples: Tuples
     people: NDArray[np.int64]
@@ -97,36 +80,23 @@ class _Search:
     limit: int
     units: NDArray[np.float64]
     order: list[int] = field(init=False)
-    tops: list[int] = field(init=False)
-    steps: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = field(init=False)
-    root: _Groups = field(init=False)
+    tops: tuple[int, ...] = field(init=False)
+    codes: list[NDArray[np.int32]] = field(init=False)
     floors: list[list[float]] = field(init=False)
     close: float = field(init=False)
     best: float = field(init=False, default=np.inf)
     levels: tuple[int, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        codes, rows = self.tuples.codes, self.tuples.rows
+        rows = self.tuples.rows
         self.order = sorted(range(len(self.columns)), key=lambda each: (-self.columns[each].size, each))
-        self.tops = [len(self.columns[each].nodes) - 1 for each in self.order]
-        # Suffixes are numbered from the last column on: each is a code and the number of a shorter suffix.
-        suffix, size = np.zeros(len(codes), np.int32), 1
-        self.steps = []
-        for each in reversed(self.order):
-            own = np.ascontiguousarray(codes[:, each])
-            numbers, at = number_rows([own, suffix], [self.columns[each].size, size])
-            self.steps.insert(0, (own[at], suffix[at]))
-            suffix, size = numbers, at.size
-        none = np.zeros(len(codes), np.int32)
-        values = self.models.arrays.values
-        self.root = _Groups(none, suffix, self.people, rows, np.zeros(len(codes)), values)
+        self.tops = tuple(len(self.columns[each].nodes) - 1 for each in self.order)
         self.close = _CLOSE * float(self.units.sum() * rows.sum())
-        self.floors = []
-        for each in self.order:
-            counts = np.bincount(codes[:, each], rows, minlength=self.columns[each].size)
-            self.floors.append(
-                [float(self.units[each] * (level @ counts)) for level in self.columns[each].losses]
-            )
+        self.codes = [np.ascontiguousarray(codes) for codes in self.tuples.codes.T]
+        self.floors = [
+            [self._lose(each, level, rows.astype(np.float64)) for level in range(top + 1)]
+            for each, top in zip(self.order, self.tops, strict=True)
+        ]
 
     @property
     def monotone(self) -> bool:
@@ -135,7 +105,7 @@ class _Search:
 
     def start(self) -> None:
         """Begins with everything at the top, and goes down where the loss falls most, to know a good loss."""
-        levels = tuple(self.tops)
+        levels = self.tops
         self._take(levels, *self._judge(levels))
         while True:
             before = self.best
@@ -163,69 +133,38 @@ class _Search:
 
     def finish(self) -> Partition:
         """Returns the best levels as a partition."""
-        classes, count = self._classify(self.levels)
-        satisfied = self._find_satisfied(classes, count)
+        classes, satisfied = self._classify(self.levels)
         number = np.cumsum(satisfied) - 1
         kept = np.where(satisfied[classes], number[classes], -1).astype(np.int32)
-        levels = [0] * len(self.order)
-        for each, level in zip(self.order, self.levels, strict=True):
-            levels[each] = level
+        levels = tuple(self.levels[self.order.index(each)] for each in range(len(self.order)))
         entries = np.arange(self.tuples.size, dtype=np.int32)
-        return Partition(entries, self.tuples.rows, kept, int(satisfied.sum()), tuple(levels))
+        return Partition(entries, self.tuples.rows, kept, int(satisfied.sum()), levels)
 
-    def walk(self, groups: _Groups, fixed: tuple[int, ...], floor: float) -> None:
+    def walk(self, fixed: tuple[int, ...], floor: float) -> None:
         """Visits all levels that could be better than the best known; the `fixed` ones lose `floor`."""
         place = len(fixed)
         last = place + 1 == len(self.order)
-        ahead: list[tuple[float, int, _Groups]] = []
+        ahead: list[tuple[float, int]] = []
         for level in range(self.tops[place], -1, -1):
             if floor + self.floors[place][level] >= self.best - self.close:
                 continue  # even if nothing else were lost
-            target, merged = self._merge(groups, place, level)
-            short, loss = self._judge_groups(merged, with_models=False)
+            levels = (*fixed, level, *self.tops[place + 1 :])
+            short, loss = self._judge(levels, place + 1, with_models=False)
             if short > self.limit:
                 break  # finer levels violate no less
             if loss >= self.best - self.close:
                 continue
-            if self.models:
-                values = self.models.merge_values(target, merged.rows.size, groups.values)
-                merged = replace(merged, values=values)
-                if last or self.monotone:
-                    short, loss = self._judge_groups(merged, with_models=True)
+            if self.models and (last or self.monotone):
+                short, loss = self._judge(levels, place + 1)
                 if short > self.limit and self.monotone:
                     break
             if last:
-                self._take((*fixed, level), short, loss)
+                self._take(levels, short, loss)
             else:
-                ahead.append((loss, level, merged))
-        for loss, level, coarser in sorted(ahead, key=lambda each: each[:2]):
+                ahead.append((loss, level))
+        for loss, level in sorted(ahead):
             if loss < self.best - self.close:
-                self.walk(coarser, (*fixed, level), floor + self.floors[place][level])
-
-    def _merge(self, groups: _Groups, place: int, level: int) -> tuple[NDArray[np.int32], _Groups]:
-        """Returns (the new group of each group, the new groups) with a column at a level, values unmerged."""
-        column, unit = self.columns[self.order[place]], self.units[self.order[place]]
-        code_of_suffix, rest_of_suffix = self.steps[place]
-        codes, rest = code_of_suffix[groups.suffix], rest_of_suffix[groups.suffix]
-        prefix, found = number_rows(
-            [groups.prefix, column.nodes[level][codes]], [groups.prefix.size, column.size]
-        )
-        target, first = number_rows([prefix, rest], [found.size, self.tuples.size])
-        lost = groups.lost + groups.rows * (column.losses[level] * unit)[codes]
-        people, rows = (np.bincount(target, each).astype(np.int64) for each in (groups.people, groups.rows))
-        lost = np.bincount(target, lost).astype(np.float64)
-        return target, _Groups(prefix[first], rest[first], people, rows, lost, groups.values)
-
-    def _judge_groups(self, groups: _Groups, *, with_models: bool) -> tuple[int, float]:
-        """Returns (rows that violate with all others at the top, the loss if they are suppressed)."""
-        people, rows, lost = (
-            np.bincount(groups.prefix, each) for each in (groups.people, groups.rows, groups.lost)
-        )
-        satisfied = people >= self.k
-        if with_models:
-            satisfied &= self.models.find_satisfied(groups.prefix, people.size, groups.values)
-        short = int(rows[~satisfied].sum())
-        return short, float(lost[satisfied].sum() + self.units.sum() * short)
+                self.walk((*fixed, level), floor + self.floors[place][level])
 
     def _take(self, levels: tuple[int, ...], short: int, loss: float) -> None:
         """Makes these levels the best if they are."""
@@ -235,44 +174,48 @@ class _Search:
             return
         self.best, self.levels = loss, levels
 
-    def _judge(self, levels: tuple[int, ...]) -> tuple[int, float]:
-        """Returns (rows in classes that violate k or a model, the loss if they are suppressed)."""
-        classes, count = self._classify(levels)
-        suppressed = ~self._find_satisfied(classes, count)[classes]
-        rows = np.where(suppressed, 0, self.tuples.rows)
+    def _judge(
+        self, levels: tuple[int, ...], lossy: int | None = None, *, with_models: bool = True
+    ) -> tuple[int, float]:
+        """Returns (rows in classes that violate k or a model, the loss if they are suppressed).
+
+        Cells of the first `lossy` columns lose, by default those of all.
+        """
+        classes, satisfied = self._classify(levels, with_models=with_models)
+        rows = np.where(satisfied[classes], self.tuples.rows, 0.0)
         short = int(self.tuples.rows.sum() - rows.sum())
-        loss = float(self.units.sum()) * short
-        for each, level in zip(self.order, levels, strict=True):
-            column = self.columns[each]
-            counts = np.bincount(self.tuples.codes[:, each], rows, minlength=column.size)
-            loss += float(self.units[each] * (column.losses[level] @ counts))
-        return short, loss
+        lost = (self._lose(*each, rows) for each in list(zip(self.order, levels, strict=True))[:lossy])
+        return short, float(self.units.sum()) * short + sum(lost)
+
+    def _lose(self, each: int, level: int, rows: NDArray[np.float64]) -> float:
+        """Returns what the cells of so many `rows` of each tuple lose in a column at a level."""
+        lost = self.columns[each].losses[level][self.codes[each]]
+        return float(self.units[each] * (rows * lost).sum())  # a product of vectors would wake threads
 
     def _fits_alone(self, levels: tuple[int, ...]) -> bool:
         """Returns whether the classes that are left satisfy the models compared with what is left."""
-        classes, count = self._classify(levels)
-        kept = self._find_satisfied(classes, count)[classes] & (self.tuples.rows > 0)
+        classes, satisfied = self._classify(levels)
+        kept = satisfied[classes] & (self.tuples.rows > 0)
         if not kept.any():
             return False
         alone = self.models.restrict(kept)
-        return bool(alone.find_satisfied(np.where(kept, classes, -1).astype(np.int32), count).all())
+        classes = np.where(kept, classes, -1).astype(np.int32)
+        return bool(alone.find_satisfied(classes, satisfied.size).all())
 
-    def _find_satisfied(self, classes: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
-        """For every class whether it has k people and satisfies the models."""
-        satisfied: NDArray[np.bool_] = np.bincount(classes, self.people, minlength=count) >= self.k
-        if self.models:
-            satisfied &= self.models.find_satisfied(classes, count)
-        return satisfied
-
-    def _classify(self, levels: tuple[int, ...]) -> tuple[NDArray[np.int32], int]:
-        """Returns the class of every tuple, and how many there are."""
-        nodes, sizes = [], []
-        for each, level in zip(self.order, levels, strict=True):
-            own = self.columns[each].nodes[level]
-            nodes.append(own[self.tuples.codes[:, each]])
-            sizes.append(int(own.max()) + 1)
-        classes, first = number_rows(nodes, sizes)
-        return classes, first.size
+    def _classify(
+        self, levels: tuple[int, ...], *, with_models: bool = True
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Returns the class of every tuple, and whether each class has k people and satisfies the models."""
+        chosen = list(zip(self.order, levels, self.tops, strict=True))
+        # A column at the top tells nothing apart.
+        chosen = [each for each in chosen if each[1] < each[2]] or chosen[:1]
+        nodes = [self.columns[each].nodes[level] for each, level, _ in chosen]
+        own = [node[self.codes[each]] for node, (each, *_) in zip(nodes, chosen, strict=True)]
+        classes, first = number_rows(own, [int(node.max()) + 1 for node in nodes])
+        satisfied: NDArray[np.bool_] = np.bincount(classes, self.people, minlength=first.size) >= self.k
+        if with_models and self.models:
+            satisfied &= self.models.find_satisfied(classes, first.size)
+        return classes, satisfied
 
 
 _MOST_NODES = 2**16  # a lattice of more is not walked; classes are grown instead

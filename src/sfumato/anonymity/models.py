@@ -84,7 +84,7 @@ def count_values(
 
 
 class Values(NamedTuple):
-    """How often each tuple, or group of tuples, has which values of all sensitive columns.
+    """How often each tuple has which values of all sensitive columns.
 
     The values of tuple i in a column are codes[starts[column, i]:starts[column, i + 1]], counted by `counts`.
     """
@@ -162,23 +162,9 @@ class Models:
         """Whether a class is compared with the whole table."""
         return any(model.kind in ("equal", "ordered", "delta") for model in self.models)
 
-    def find_satisfied(
-        self, class_of: NDArray[np.int32], count: int, values: Values | None = None
-    ) -> NDArray[np.bool_]:
-        """For each of `count` classes, whether it satisfies every model; a class of -1 is none of them.
-
-        `class_of` is by tuple, or, with the `values` of groups of tuples, by group.
-        """
-        return _find_satisfied(
-            class_of, count, self.arrays if values is None else self.arrays._replace(values=values)
-        )
-
-    def merge_values(self, class_of: NDArray[np.int32], count: int, values: Values) -> Values:
-        """Returns the values of classes of groups, from those of the groups."""
-        from sfumato.anonymity.kernels.models import merge_values
-
-        arrays = self.arrays._replace(values=values)
-        return Values(*merge_values(*_sort_members(class_of, count), arrays, make_tallies(arrays)))
+    def find_satisfied(self, class_of: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+        """For each of `count` classes of tuples, whether it satisfies every model; -1 is none of them."""
+        return _find_satisfied(class_of, count, self.arrays)
 
     def restrict(self, kept: NDArray[np.bool_]) -> Models:
         """Returns the same models for these tuples alone, whose distribution t compares with."""
@@ -194,14 +180,10 @@ def make_tallies(arrays: ModelArrays) -> Tallies:
 def _find_satisfied(class_of: NDArray[np.int32], count: int, arrays: ModelArrays) -> NDArray[np.bool_]:
     from sfumato.anonymity.kernels.models import find_satisfied
 
-    found: NDArray[np.bool_] = find_satisfied(*_sort_members(class_of, count), arrays, make_tallies(arrays))
-    return found
-
-
-def _sort_members(class_of: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns (members in order of their classes, where each class begins, and the last ends)."""
     order = np.argsort(class_of, kind="stable")
-    return order, np.searchsorted(class_of[order], np.arange(count + 1))
+    starts = np.searchsorted(class_of[order], np.arange(count + 1))
+    found: NDArray[np.bool_] = find_satisfied(order, starts, arrays, make_tallies(arrays))
+    return found
 
 
 def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> ModelArrays:

@@ -153,34 +153,6 @@ def find_satisfied(order, starts, arrays, tallies):
 
 
 @njit(cache=True, nogil=True)
-def merge_values(order, members, arrays, tallies):
-    """Returns (starts, codes, counts) of the values of classes, as `Values` has them by tuple.
-
-    Class i is order[members[i]:members[i + 1]].
-    """
-    counts, touched = tallies.counts[0], tallies.touched[0]
-    values = arrays.values
-    columns, count = values.starts.shape[0], members.size - 1
-    starts = np.empty((columns, count + 1), np.int64)
-    codes = np.empty(values.codes.size, np.int32)
-    sums = np.empty(values.counts.size, values.counts.dtype)
-    filled = 0
-    for column in range(columns):
-        for each in range(count):
-            starts[column, each] = filled
-            used = 0
-            for place in range(members[each], members[each + 1]):
-                used = _count(order[place], column, values, counts, touched, used)
-            for value in touched[:used]:
-                codes[filled] = value
-                sums[filled] = counts[value]
-                counts[value] = 0
-                filled += 1
-        starts[column, count] = filled
-    return starts, codes[:filled].copy(), sums[:filled].copy()
-
-
-@njit(cache=True, nogil=True)
 def find_fitting(codes, order, start, end, cuts, sequence, arrays, tallies):
     """The first of `cuts`, in the order of `sequence`, both of whose sides satisfy all models; -1 if none is.
 
