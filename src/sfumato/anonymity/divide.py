@@ -29,7 +29,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, encode_values, number_rows, value_type
+from sfumato.anonymity.encode import (
+    NUMBER,
+    Partition,
+    Quasi,
+    Space,
+    Tuples,
+    encode_values,
+    number_rows,
+    value_type,
+)
 from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, count_values, make_tallies
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import is_text
@@ -456,10 +465,13 @@ def divide_relaxed(tuples: Tuples, space: Space, k: int) -> Partition:
     """
     from sfumato.anonymity.kernels.mondrian import halve_parts
 
-    # Every cut parts at most one entry, and there are fewer cuts than classes of k.
-    most = tuples.size + int(tuples.rows.sum()) // k + 1
-    numbers, weights, classes, count = halve_parts(tuples.codes, tuples.rows, space, k, most)
-    return Partition(numbers, weights, classes, int(count))
+    numbers, starts = halve_parts(tuples.codes, np.repeat(np.arange(tuples.size), tuples.rows), space, k)
+    count = starts.size - 1
+    entries, weights = np.unique(
+        np.repeat(np.arange(count), np.diff(starts)) * tuples.size + numbers, return_counts=True
+    )
+    classes, number = np.divmod(entries, tuples.size)
+    return Partition(number.astype(np.int32), weights, classes.astype(np.int32), count)
 
 
 def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
@@ -469,14 +481,78 @@ def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: i
     number from any other. The table is first cut into blocks of at least 10k people, so that the cost
     grows with the table and not with its square.
     """
-    from sfumato.anonymity.kernels.grow import gather_classes
-
     order, starts = _cut(
         tuples.codes, people, tuples.rows, space, max(10 * k, _SMALLEST_CLUSTERED), lowest=True
     )
+    points = tuples.codes.astype(np.float64)
+    for column in np.flatnonzero(space.kinds == NUMBER):
+        places = space.places[space.offsets[column] :][tuples.codes[:, column]]
+        points[:, column] = np.where(places > 1, np.nan, places)  # a missing one lies beyond all others
     # Rows of the table and people of a register both say where the middle is.
-    classes, count = gather_classes(tuples.codes, people, people + tuples.rows, space, k, order, starts)
-    return _whole(tuples, classes, count)
+    weights = people + tuples.rows
+    blocks = np.split(order, starts[1:-1])
+    found = [each for block in blocks for each in _gather(block, people, weights, points, space, k)]
+    classes = np.empty(tuples.size, np.int32)
+    for number, members in enumerate(found):
+        classes[members] = number
+    return _whole(tuples, classes, len(found))
+
+
+def _gather(
+    block: NDArray[np.int64],
+    people: NDArray[np.int64],
+    weights: NDArray[np.int64],
+    points: NDArray[np.float64],
+    space: Space,
+    k: int,
+) -> list[NDArray[np.int64]]:
+    """Returns the classes of a block of tuples, whose `weights` say how much each moves a middle.
+
+    A tuple of `k` people is a class. Then, while 2k people are left, the tuple farthest from the middle and
+    its nearest are one, and so are the tuple farthest from it and its nearest. Who is left is the last
+    class, or, if fewer than k, joins the class whose middle is nearest. Of equals, the lowest tuple is taken.
+    """
+    is_number = space.kinds == NUMBER
+
+    def measure(members: NDArray[np.int64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+        gaps = points[members] - centre
+        apart = np.where(is_number, gaps**2, gaps != 0)
+        odd = np.isnan(gaps)
+        apart[odd] = (np.isnan(points[members]) != np.isnan(centre))[odd]
+        return np.asarray((apart * space.units).sum(axis=1))
+
+    def find_middle(members: NDArray[np.int64]) -> NDArray[np.float64]:
+        centre = np.full(is_number.size, np.nan)
+        for column, own in enumerate(points[members].T):
+            known = ~np.isnan(own)
+            if is_number[column] and known.any():
+                centre[column] = np.average(own[known], weights=weights[members][known])
+            elif not is_number[column]:
+                centre[column] = np.bincount(own.astype(np.int64), weights[members]).argmax()
+        return centre
+
+    block = np.sort(block)
+    classes = [each[None] for each in block[people[block] >= k]]
+    left = block[people[block] < k]
+    while people[left].sum() >= 2 * k:
+        centre = find_middle(left)
+        for _ in range(2):
+            if people[left].sum() >= 2 * k:
+                seed = int(measure(left, centre).argmax())
+                centre = points[left[seed]]
+                apart = measure(left, centre)
+                apart[seed] = -1.0
+                nearest = np.argsort(apart, kind="stable")
+                taken = nearest[: 1 + int(np.searchsorted(np.cumsum(people[left[nearest]]), k))]
+                classes.append(left[taken])
+                left = np.delete(left, taken)
+    if people[left].sum() >= k:
+        classes.append(left)
+    elif left.size:
+        apart = np.stack([measure(left, find_middle(each)) for each in classes])
+        for each, number in zip(left, apart.argmin(axis=0), strict=True):
+            classes[number] = np.append(classes[number], each)
+    return classes
 
 
 def divide_tuples(

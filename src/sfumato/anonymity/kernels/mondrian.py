@@ -462,94 +462,45 @@ def _measure_loss(codes, numbers, start, end, space, seen, stamp):
 
 
 @njit(cache=True, nogil=True)
-def _find_half(weights, order, half):
-    """(the place of the entry that holds the last row of the first half, how many of its rows are in it)."""
-    so_far = 0
-    for place in range(order.size):
-        weight = weights[order[place]]
-        if so_far + weight >= half:
-            return place, half - so_far
-        so_far += weight
-    return order.size - 1, 0
-
-
-@njit(cache=True, nogil=True)
-def _find_order(codes, numbers, weights, half, rest, space, seen, stamp):
-    """The order of entries whose two halves lose least, by one column; none if all entries are equal."""
+def _find_order(codes, rows, half, space, seen, stamp):
+    """The order of rows whose two halves lose least, by one column; none if all rows are equal."""
     best = np.inf
     chosen = np.empty(0, np.int64)
-    own = np.empty(numbers.size, np.int64)
+    own = np.empty(rows.size, np.int64)
     for column in range(codes.shape[1]):
-        differ = False
-        for place in range(numbers.size):
-            own[place] = codes[numbers[place], column]
-            differ = differ or own[place] != own[0]
-        if not differ:
+        for place in range(rows.size):
+            own[place] = codes[rows[place], column]
+        if own.min() == own.max():
             continue
-        order = np.argsort(own, kind="mergesort")
-        place, taken = _find_half(weights, order, half)
-        # The entry in the middle is in both halves if its rows are divided.
-        ordered = numbers[order]
-        score = half * _measure_loss(codes, ordered, 0, place + 1, space, seen, stamp)
-        begin = place if taken < weights[order[place]] else place + 1
-        score += rest * _measure_loss(codes, ordered, begin, numbers.size, space, seen, stamp)
+        ordered = rows[np.argsort(own, kind="mergesort")]
+        score = half * _measure_loss(codes, ordered, 0, half, space, seen, stamp)
+        score += (rows.size - half) * _measure_loss(codes, ordered, half, rows.size, space, seen, stamp)
         if score < best:
-            best, chosen = score, order
+            best, chosen = score, ordered
     return chosen
 
 
 @njit(cache=True, nogil=True)
-def halve_parts(codes, rows, space, k, most):
-    """(tuple, rows, class) of all entries, and the number of classes: parts are halved while both keep k.
+def halve_parts(codes, rows, space, k):
+    """Returns (the tuples of `rows` in a new order, where in it each class begins, and the last ends).
 
-    Both halves keep `k` of the `rows`, and lose least in `space`. All parts are halved in one pass from one
-    buffer to the other; `most` is the room they need, in entries. `codes` are by tuple and column.
+    Parts are halved where they lose least in `space`, while both halves keep `k` rows. `codes` are by tuple
+    and column.
     """
-    numbers, weights = np.empty(most, np.int64), np.empty(most, np.int64)
-    new_numbers, new_weights = np.empty(most, np.int64), np.empty(most, np.int64)
-    out_numbers, out_weights = np.empty(most, np.int32), np.empty(most, np.int64)
-    out_classes = np.empty(most, np.int32)
+    rows = rows.copy()
     seen, stamp = np.zeros(space.sizes.max(), np.int64), np.zeros(1, np.int64)
-    used = 0
-    for number in range(rows.size):
-        if rows[number] > 0:
-            numbers[used], weights[used] = number, rows[number]
-            used += 1
-    starts = np.array([0, used])
-    written, count = 0, 0
-    while starts.size > 1:
-        new_starts = np.zeros(2 * starts.size, np.int64)
-        filled, parts = 0, 0
-        for part in range(starts.size - 1):
-            inside = numbers[starts[part] : starts[part + 1]]
-            weight = weights[starts[part] : starts[part + 1]]
-            total = weight.sum()
-            order = np.empty(0, np.int64)
-            half = total // 2
-            if total >= 2 * k:
-                order = _find_order(codes, inside, weight, half, total - half, space, seen, stamp)
-            if order.size == 0:  # too few, or all equal: a class
-                for place in range(inside.size):
-                    out_numbers[written], out_weights[written] = inside[place], weight[place]
-                    out_classes[written] = count
-                    written += 1
-                count += 1
-                continue
-            middle, taken = _find_half(weight, order, half)
-            for place in range(order.size):
-                new_numbers[filled] = inside[order[place]]
-                new_weights[filled] = taken if place == middle else weight[order[place]]
-                filled += 1
-                if place == middle:
-                    parts += 1
-                    new_starts[parts] = filled
-                    if taken < weight[order[place]]:
-                        new_numbers[filled] = inside[order[place]]
-                        new_weights[filled] = weight[order[place]] - taken
-                        filled += 1
-            parts += 1
-            new_starts[parts] = filled
-        numbers, new_numbers = new_numbers, numbers
-        weights, new_weights = new_weights, weights
-        starts = new_starts[: parts + 1].copy()
-    return out_numbers[:written].copy(), out_weights[:written].copy(), out_classes[:written].copy(), count
+    stack = [(0, rows.size)]
+    starts = [0]
+    while len(stack) > 0:
+        start, end = stack.pop()
+        half = (end - start) // 2
+        ordered = np.empty(0, np.int64)
+        if half >= k:
+            ordered = _find_order(codes, rows[start:end], half, space, seen, stamp)
+        if ordered.size == 0:  # too few, or all equal: a class
+            starts.append(end)
+            continue
+        rows[start:end] = ordered
+        stack.append((start + half, end))
+        stack.append((start, start + half))
+    return rows, np.array(starts)
