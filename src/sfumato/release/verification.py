@@ -93,12 +93,11 @@ def verify(
         unchecked.append(_NO_LEDGER)
     else:
         entries = _read_entries(ledger)
-        if plan.stepwise:
-            checked.append(_check_steps(entries, opened.certificate, plan, batches))
-        elif plan.series:
+        if plan.series:
             checked.append(_check_series(entries, opened.certificate, plan, answers))
         else:
-            checked.append(_check_ledger(entries, opened.certificate, plan, files["measurements.parquet"]))
+            packed = files["measurements.parquet"]
+            checked.append(_check_charges(entries, opened.certificate, plan, batches, packed))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=again["total"])
 
 
@@ -142,31 +141,42 @@ def _read_entries(place: Path | str) -> tuple[Entry, ...]:
         raise VerificationFailed(f"the ledger does not verify: {error}") from None
 
 
-def _check_steps(
-    entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, batches: list[tuple[Answer, ...]]
+def _check_charges(
+    entries: tuple[Entry, ...],
+    certificate: Mapping[str, Any],
+    plan: Plan,
+    batches: list[tuple[Answer, ...]],
+    measurements: bytes,
 ) -> str:
-    """Return every batch has a charge of its own for what it asks, and its answer is the recorded one."""
+    """Returns that the ledger charges what was asked, at once or step by step, and recorded the answers."""
+    asked = [(plan.asked_digest, plan.costs, measurements)]
     with failing_closed("certificate.json does not name the charges of its steps"):
-        last = {key: value for key, value in certificate["ledger"].items() if key != "earlier"}
-        stated = [*certificate["ledger"]["earlier"], last]
-        pairs = list(zip(stated, batches, strict=True))
+        stated = [dict(certificate["ledger"])]
+        if plan.stepwise:
+            stated = [*stated[0].pop("earlier"), *stated]
+            asks = [tuple(answer.ask for answer in batch) for batch in batches]
+            asked = [
+                (digest(plan.step_record(each)), plan.charged(each), pack_step(batch))
+                for each, batch in zip(asks, batches, strict=True)
+            ]
+        pairs = list(zip(stated, asked, strict=True))
     charges = {entry.hash: entry for entry in entries if isinstance(entry, ChargeEntry)}
     recorded = {(each.charge, each.sha256) for each in entries if isinstance(each, AnswerEntry)}
-    for step, batch in pairs:
-        asks = tuple(answer.ask for answer in batch)
-        entry = charges.get(str(step.get("hash")))
-        if entry is None or describe_entry(entry) != step:
-            raise VerificationFailed("the ledger holds no charge for a step of this release")
-        paid = entry.costs == plan.charged(asks) and entry.window == plan.table.window
-        if entry.plan_digest != digest(plan.step_record(asks)) or not paid:
-            raise VerificationFailed("the ledger's entry for a step of this release charges something else")
-        if (entry.sequence, hashlib.sha256(pack_step(batch)).hexdigest()) not in recorded:
-            raise VerificationFailed("measurements.parquet holds a step that the ledger did not answer so")
-    if len({step["sequence"] for step in stated}) != len(stated):
+    for charge, (digested, costs, answer) in pairs:
+        entry = charges.get(str(charge.get("hash")))
+        if entry is None or describe_entry(entry) != charge:
+            raise VerificationFailed("the ledger holds no charge for this release")
+        paid = entry.costs == costs and entry.window == plan.table.window
+        if entry.plan_digest != digested or not paid:
+            raise VerificationFailed("the ledger's entry for this release charges another plan")
+        if (entry.sequence, hashlib.sha256(answer).hexdigest()) not in recorded:
+            raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
+    numbers = [str(charge["sequence"]) for charge in stated]
+    if len(set(numbers)) != len(numbers):
         raise VerificationFailed("certificate.json names one charge for several steps")
+    charged = f"entry {numbers[0]} charges" if len(numbers) == 1 else f"{len(numbers)} entries charge"
     return (
-        f"the ledger's chain is whole, {len(stated)} entries charge the steps of this release, and its "
-        "measurements are the recorded answers"
+        f"the ledger's chain is whole, {charged} this release, and its measurements are the recorded answers"
     )
 
 
@@ -221,26 +231,6 @@ def _check_series(
         f"the ledger's chain is whole, entry {first.sequence} charges all periods of this series, and its "
         f"measurements are the recorded answers of {len(periods)} of them"
     )
-
-
-def _check_ledger(
-    entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, measurements: bytes
-) -> str:
-    stated = certificate["ledger"]
-    for entry in entries:
-        if isinstance(entry, ChargeEntry) and describe_entry(entry) == stated:
-            paid = entry.costs == plan.costs and entry.window == plan.table.window
-            if entry.plan_digest != plan.asked_digest or not paid:
-                raise VerificationFailed("the ledger's entry for this release charges another plan")
-            answer = entry.sequence, hashlib.sha256(measurements).hexdigest()
-            answers = (each for each in entries if isinstance(each, AnswerEntry))
-            if all((each.charge, each.sha256) != answer for each in answers):
-                raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
-            return (
-                f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "
-                "measurements are the recorded answer"
-            )
-    raise VerificationFailed("the ledger holds no charge for this release")
 
 
 def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: int = 0) -> str:
