@@ -98,13 +98,13 @@ def test_linkage_finds_what_comparing_everybody_finds(release, register, large):
     rows = pa.table(dict(zip(on, map(list, zip(*release, strict=True)), strict=True)))
     rows = rows.append_column("s", pa.array([str(len("".join(row)) % 3) for row in release]))
     people = pa.table(dict(zip(on, map(list, zip(*register, strict=True)), strict=True)))
-    kept = join_module._LARGE, join_module._SHORT
+    kept = join_module._LARGE
     try:
-        # Blocks of every size go by runs or by bits, or else pair by pair.
-        join_module._LARGE, join_module._SHORT = (0, 1) if large else (10**9, 16)
+        # Blocks of every size go by bits, or else pair by pair.
+        join_module._LARGE = 0 if large else 10**9
         found = link_tables(open_published(rows), people, on=on, reveal="s")
     finally:
-        join_module._LARGE, join_module._SHORT = kept
+        join_module._LARGE = kept
     records, linked, certain = compare_all(rows, people, on, "s")
     assert found.unique == (records == 1).sum()
     assert found.few == ((records > 1) & (records <= 5)).sum()
@@ -129,11 +129,10 @@ def test_batches_and_full_sets_of_bits_change_nothing(monkeypatch):
     )
     on = ["birthday", "postcode", "sex"]
     plain = link_tables(release, town.register, on=on)
-    for large, short in ((0, 1), (0, 10**9), (10**9, 16)):
+    for large in (0, 10**9):
         monkeypatch.setattr(join_module, "_BATCH", 50)
         monkeypatch.setattr(join_module, "_MOST_BYTES", 16)
         monkeypatch.setattr(join_module, "_LARGE", large)
-        monkeypatch.setattr(join_module, "_SHORT", short)
         assert link_tables(release, town.register, on=on) == plain
 
 
@@ -142,9 +141,9 @@ def test_no_quadratic_blow_up_at_full_size(monkeypatch):
     compared = []
     keep = join_module._Blocks._keep
 
-    def count(self, mine, theirs, known):
+    def count(self, mine, theirs):
         compared.append(mine.size)
-        return keep(self, mine, theirs, known)
+        return keep(self, mine, theirs)
 
     monkeypatch.setattr(join_module._Blocks, "_keep", count)
     on = ["birthday", "postcode", "sex"]

@@ -93,6 +93,3 @@ def test_an_index_says_what_comparing_each_says(cells, other):
     index = ValueIndex(patterns)
     expected = [compatible(each, pattern) for each in patterns]
     assert index.fits(pattern).tolist() == expected
-    spans = index.spans([pattern])
-    if spans is not None:
-        assert [spans.starts[0] <= rank < spans.stops[0] for rank in spans.ranks] == expected

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, reduce
@@ -44,8 +44,7 @@ _DAY = re.compile(_DATE, re.ASCII)
 _PREFIX = re.compile(r"([^*]*)\*+")
 
 _LAST = "\U0010ffff"  # no text that begins with a prefix comes after the prefix and this
-_LARGE = 1 << 18  # blocks of more pairs are joined by runs or by sets of bits
-_SHORT = 16  # runs are short if they have less than one in so many of the pairs of a block
+_LARGE = 1 << 18  # blocks of more pairs are joined by sets of bits
 _BATCH = 1 << 21  # pairs that are compared at a time
 _MOST_BYTES = 1 << 27  # of a table of what fits what
 MOST_NUMBERS = 2**62
@@ -218,15 +217,6 @@ class Classes:
     weights: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Spans:
-    """The rank of each pattern of an index, and the run of ranks from start to stop that others fit."""
-
-    ranks: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-
-
 class ValueIndex:
     """Looks up which of the given patterns are compatible with another one, for all of them at once."""
 
@@ -286,37 +276,6 @@ class ValueIndex:
             found[place] = compatible(self._patterns[place], pattern)
         return found
 
-    def spans(self, patterns: Sequence[Pattern]) -> Spans | None:
-        """Returns an order of the index in which each of `patterns` fits a run, and these runs; None if none.
-
-        Ranges and points are runs of points in order of size, prefixes and texts of texts in order.
-
-        >>> index = ValueIndex([parse_pattern(text) for text in ("33", "71", "61")])
-        >>> spans = index.spans([parse_pattern("60+"), parse_pattern("20-40")])
-        >>> spans.ranks.tolist(), spans.starts.tolist(), spans.stops.tolist()
-        ([0, 2, 1], [1, 0], [3, 1])
-        """
-        if self._odd or self._bare or any(each.members for each in patterns):
-            return None
-        if all(each.has_range for each in patterns) and (self._lows <= self._highs).all():
-            ordered = np.sort(self._lows)
-            starts = np.searchsorted(ordered, [each.low for each in patterns], "left")
-            stops = np.searchsorted(ordered, [each.high for each in patterns], "right")
-            return Spans(np.searchsorted(ordered, self._lows), starts, stops)
-        if any(each.text is None and each.prefix is None for each in patterns):
-            return None
-        if any(each.prefix is not None and _written_out(each.prefix) is not None for each in patterns):
-            return None  # such a number stands elsewhere in the order of texts
-        ranks = np.empty(len(self._patterns), np.int64)
-        ranks[self._order] = np.arange(ranks.size)
-        ends = [
-            (each.prefix, each.prefix + _LAST) if each.prefix is not None else (each.text or "",) * 2
-            for each in patterns
-        ]
-        starts = np.array([bisect_left(self._texts, low) for low, _ in ends], np.int64)
-        stops = np.array([bisect_right(self._texts, high) for _, high in ends], np.int64)
-        return Spans(ranks, starts, stops)
-
 
 def build_classes(table: pa.Table, on: Sequence[str], *, weights: NDArray[np.int64] | None = None) -> Classes:
     """Returns the classes of the rows of `table`, a table of text, on the columns `on`.
@@ -371,10 +330,8 @@ def join_classes(left: Classes, right: Classes) -> Iterator[Pairs]:
 
     Not each is compared with each. Classes are sorted by which of their quasi-identifiers are exact. For two
     such sorts, the columns that are exact in both are joined by hashing; within a block of equal values the
-    other columns are compared: pair by pair in small blocks. In a large block one column is put in an order
-    in which every value fits a run of rows, and only the rows of the run are compared in the others; where
-    no column has short runs, each value of each column gets the set of rows it fits, as bits, and a class
-    the intersection of its sets.
+    other columns are compared: pair by pair in small blocks. In a large block each value of each column gets
+    the set of rows it fits, as bits, and a class the intersection of its sets.
 
     >>> rows = build_classes(pa.table({"age": ["60+", "20-40"], "sex": ["m", "m"]}), ["age", "sex"])
     >>> people = build_classes(pa.table({"age": ["61", "33"], "sex": ["m", "f"]}), ["age", "sex"])
@@ -428,27 +385,7 @@ class _Blocks:
         edges = np.flatnonzero(np.diff(left_keys[chosen], prepend=-1))
         for members in np.split(chosen, edges[1:]) if chosen.size else ():
             first = members[0]
-            yield from self._join_large(left[members], right[starts[first] : starts[first] + counts[first]])
-
-    def _join_large(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> Iterator[Pairs]:
-        best: tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
-        least = left.size * right.size // _SHORT
-        for column, index in self.indexes.items():
-            used, place = np.unique(self.left.codes[left, column], return_inverse=True)
-            spans = index.spans([self.left.patterns[column][code] for code in used.tolist()])
-            if spans is None:
-                continue
-            ranks = spans.ranks[self.right.codes[right, column]]
-            order = np.argsort(ranks, kind="stable")
-            starts = np.searchsorted(ranks[order], spans.starts, "left")[place.reshape(-1)]
-            counts = np.searchsorted(ranks[order], spans.stops, "left")[place.reshape(-1)] - starts
-            if int(counts.sum()) < least:
-                best, least = (column, right[order], starts, counts), int(counts.sum())
-        if best is None:
-            yield from self._intersect(left, right)
-        else:
-            known, rows, starts, counts = best
-            yield from self._compare_pairs(left, rows, starts, counts, known=known)
+            yield from self._intersect(left[members], right[starts[first] : starts[first] + counts[first]])
 
     def _compare_pairs(
         self,
@@ -456,10 +393,8 @@ class _Blocks:
         right: NDArray[np.int64],
         starts: NDArray[np.int64],
         counts: NDArray[np.int64],
-        *,
-        known: int | None = None,
     ) -> Iterator[Pairs]:
-        """Finds the pairs of each class and its run of `right` that fit but in the `known` column."""
+        """Finds the pairs of each class and its run of `right` that fit."""
         ends = np.cumsum(counts)
         first = 0
         while first < left.size:
@@ -468,13 +403,11 @@ class _Blocks:
             many = counts[first:last]
             mine = np.repeat(left[first:last], many)
             offsets = np.arange(mine.size) - np.repeat(np.cumsum(many) - many, many)
-            yield self._keep(mine, right[np.repeat(starts[first:last], many) + offsets], known)
+            yield self._keep(mine, right[np.repeat(starts[first:last], many) + offsets])
             first = last
 
-    def _keep(self, mine: NDArray[np.int64], theirs: NDArray[np.int64], known: int | None) -> Pairs:
+    def _keep(self, mine: NDArray[np.int64], theirs: NDArray[np.int64]) -> Pairs:
         for column, index in self.indexes.items():
-            if column == known:
-                continue
             codes = self.left.codes[mine, column]
             used, place = np.unique(codes, return_inverse=True)
             place = place.reshape(-1)
