@@ -250,10 +250,10 @@ def test_kinds_of_tables_come_back():
 
 def test_weights_protect_a_column():
     table = people(400, seed=1)
-    plain = release_table(table, Options(quasi_identifiers=QUASI, k=10)).made.loss.by_column
+    plain = release_table(table, Options(quasi_identifiers=QUASI, k=10)).made.loss.ncp_by_column
     heavy = release_table(
         table, Options(quasi_identifiers=QUASI, k=10, weights={"age": 50})
-    ).made.loss.by_column
+    ).made.loss.ncp_by_column
     assert heavy["age"] < plain["age"]
 
 
@@ -470,7 +470,7 @@ def test_the_default_releases_the_better_of_two_methods_and_says_which(weights):
         assert made["local"].made.loss.ncp == tried[next(iter(tried))]
 
         def lost(released):
-            return sum(weights.get(name, 1) * each for name, each in released.made.loss.by_column.items())
+            return sum(weights.get(name, 1) * each for name, each in released.made.loss.ncp_by_column.items())
 
         assert lost(made["local"]) <= lost(made["cuts"]) + 1e-12
         best = next(iter(tried))

@@ -20,28 +20,31 @@ def test_the_prosecutor_knows_that_the_person_is_there():
     assert (found.records, found.classes, found.unique) == (10, 3, 0.1)
     assert found.prosecutor.largest == 1
     assert found.prosecutor.average == pytest.approx(0.3)
-    assert found.prosecutor.above == pytest.approx(0.4)
+    assert found.prosecutor.above_threshold == pytest.approx(0.4)
     assert found.journalist == found.prosecutor
     assert found.marketer == pytest.approx(0.3)
-    assert (found.basis, found.unmatched) == ("table", None)
+    assert (found.population, found.unmatched) == ("table", None)
     assert found.to_record()["model"] == "k-anonymity, not differential privacy"
 
 
 def test_a_class_at_the_threshold_is_not_above_it():
     found = measure_risk({"a": ["x"] * 5}, quasi_identifiers=["a"], threshold=0.2)
-    assert found.prosecutor.above == 0
-    assert measure_risk({"a": ["x"] * 5}, quasi_identifiers=["a"], threshold=0.19).prosecutor.above == 1
+    assert found.prosecutor.above_threshold == 0
+    assert (
+        measure_risk({"a": ["x"] * 5}, quasi_identifiers=["a"], threshold=0.19).prosecutor.above_threshold
+        == 1
+    )
 
 
 def test_the_journalist_looks_at_the_register():
     register = {"age": [61] * 12 + [30] * 2 + [25] * 4}
     found = measure_risk(TABLE, quasi_identifiers=["age"], register=register)
     # 60+ fits 12 people and 20-60 fits 6; nobody is up to 20.
-    assert found.basis == "register"
+    assert found.population == "register"
     assert found.journalist.largest == pytest.approx(1 / 6)
     assert found.journalist.average == pytest.approx((6 / 12 + 3 / 6) / 10)
     assert found.marketer == found.journalist.average
-    assert found.journalist.above == 0
+    assert found.journalist.above_threshold == 0
     assert found.unmatched == pytest.approx(0.1)
 
 
@@ -53,7 +56,7 @@ def test_a_population_is_no_smaller_than_the_table():
 
 def test_weights_stand_for_the_population():
     found = measure_risk(TABLE, quasi_identifiers=["age"], weights="weight")
-    assert found.basis == "weights"
+    assert found.population == "weights"
     assert found.journalist.largest == 1  # half a person in the population, but one in the table
     assert found.journalist.average == pytest.approx((6 / 12 + 3 / 30 + 1) / 10)
 
@@ -66,7 +69,7 @@ def test_weights_must_be_numbers_of_people(weights):
 
 def test_sizes_are_counted_in_bins():
     rows = {"a": [0] + [1] + [2] * 2 + [3] * 4 + [4] * 1500}
-    bins = {each.label: each for each in measure_risk(rows, quasi_identifiers=["a"]).sizes}
+    bins = {each.size: each for each in measure_risk(rows, quasi_identifiers=["a"]).class_sizes}
     assert list(bins) == ["1", "2", "3-4", "5-9", "10-19", "20-49", "50-99", "100-999", "1000+"]
     assert {name: (each.classes, each.records) for name, each in bins.items() if each.classes} == {
         "1": (2, 2),

@@ -46,13 +46,13 @@ def test_risk_before_is_of_the_original_table_and_after_of_the_released():
     assert found.after.unique == 0
     assert found.found.k == 3
     assert found.released == found.records == 6
-    assert found.before.basis == found.after.basis == "table"
+    assert found.before.population == found.after.population == "table"
     assert found.linked_before is found.linked_after is None
 
 
 def test_a_register_is_the_population_and_is_linked():
     found = summarise(release(), register=REGISTER)
-    assert found.before.basis == "register"
+    assert found.before.population == "register"
     assert found.linked_before.linked == 6
     assert found.linked_before.revealed.certain == 6
     assert found.linked_after.linked == 0
@@ -75,7 +75,7 @@ def test_linkage_tells_no_value_and_no_person():
 def test_survey_weights_follow_their_records():
     weights = pa.chunked_array([PEOPLE["weight"]])
     found = summarise(release(), survey_weights=weights)
-    assert found.before.basis == "weights"
+    assert found.before.population == "weights"
     # Classes of 61-72 (10 + 1 + 1) and of 35-44 (5 + 1 + 1), each of three records.
     assert found.after.journalist.average == pytest.approx((3 / 12 + 3 / 7) / 6)
     assert found.before.journalist.average == pytest.approx((1 / 10 + 1 / 5 + 4) / 6)

@@ -97,7 +97,9 @@ def _make_release(
         with suppress(AnonymityError):  # more stars than are allowed
             found.append(divide("cuts"))  # which lose less on some tables at large k, and take little time
     weights = options.weights
-    found.sort(key=lambda each: sum(weights.get(name, 1) * lost for name, lost in each[-1].by_column.items()))
+    found.sort(
+        key=lambda each: sum(weights.get(name, 1) * lost for name, lost in each[-1].ncp_by_column.items())
+    )
     tried: dict[str, float] = {method: loss.ncp for method, *_, loss in found}
     _, partition, labels, starred, loss = found[0]
     class_of_row = _deal(tuples, partition)

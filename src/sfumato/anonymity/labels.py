@@ -133,29 +133,18 @@ class Loss:
     """What was lost; a suppressed record has lost all.
 
     - `ncp`: the mean over all cells of (range or values - 1) / (whole range or all values - 1), from 0 to 1;
-    - `by_column`: the same of each column;
+    - `ncp_by_column`: the same of each column;
     - `discernibility`: the sum of squared class sizes, a suppressed record counting for all records;
-    - `average_class`: records per class, divided by k;
-    - `entropy`: of the bits of information in the original cells, the share that the released ones lost.
+    - `average_class_size_by_k`: records per class, divided by k;
+    - `entropy_loss`: of the bits of information in the original cells, the share that the released ones lost.
     """
 
     ncp: float
-    by_column: dict[str, float]
+    ncp_by_column: dict[str, float]
     discernibility: int
-    average_class: float
-    entropy: float
-    entropy_by_column: dict[str, float]
-
-    def to_record(self) -> dict[str, Any]:
-        """Returns the measures for JSON."""
-        return {
-            "ncp": self.ncp,
-            "ncp_by_column": dict(self.by_column),
-            "discernibility": self.discernibility,
-            "average_class_size_by_k": self.average_class,
-            "entropy_loss": self.entropy,
-            "entropy_loss_by_column": dict(self.entropy_by_column),
-        }
+    average_class_size_by_k: float
+    entropy_loss: float
+    entropy_loss_by_column: dict[str, float]
 
 
 def measure_loss(
@@ -174,11 +163,11 @@ def measure_loss(
     used = sizes[sizes > 0]
     return Loss(
         ncp=sum(by_column.values()) / len(by_column),
-        by_column=by_column,
+        ncp_by_column=by_column,
         discernibility=int((used.astype(np.int64) ** 2).sum()) + suppressed * rows,
-        average_class=float(used.mean() / k) if used.size else 0.0,
-        entropy=sum(entropies.values()) / len(entropies),
-        entropy_by_column=entropies,
+        average_class_size_by_k=float(used.mean() / k) if used.size else 0.0,
+        entropy_loss=sum(entropies.values()) / len(entropies),
+        entropy_loss_by_column=entropies,
     )
 
 

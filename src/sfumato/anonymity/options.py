@@ -10,7 +10,7 @@ import io
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_args
@@ -22,20 +22,6 @@ from sfumato.core.files import MOST_TEXT, read_regular
 
 Method = Literal["local", "cuts", "strict", "relaxed", "lattice", "microaggregate"]
 METHODS: tuple[str, ...] = get_args(Method)
-
-_RECORDED = (
-    *("quasi_identifiers", "sensitive", "keep", "individual", "method", "hierarchies", "k", "k_map", "l"),
-    *(
-        "entropy_l",
-        "recursive",
-        "t",
-        "distance",
-        "delta",
-        "weights",
-        "max_suppressed",
-        "max_suppressed_cells",
-    ),
-)
 
 _PLAIN = ("relaxed", "microaggregate", "strict")
 """Methods that know k only."""
@@ -104,14 +90,11 @@ class Options(Requirements):
 
     def to_record(self) -> dict[str, Any]:
         """Returns the options for JSON, hierarchies by the names of their columns."""
-        record = {name: getattr(self, name) for name in _RECORDED}
-        for name in ("quasi_identifiers", "sensitive", "keep", "hierarchies"):
-            record[name] = list(record[name])
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        del record["identifiers"], record["rows_are_people"]
         if self.recursive is not None:
             record["recursive"] = dict(zip(("c", "l"), self.recursive, strict=True))
-        if isinstance(self.distance, Mapping):
-            record["distance"] = dict(self.distance)
-        return record | {"weights": dict(self.weights)}
+        return record | {"hierarchies": list(self.hierarchies)}
 
     def _check_columns(self) -> None:
         if not self.quasi_identifiers:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import asdict, dataclass
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,31 +35,23 @@ class Attacker:
 
     largest: float
     average: float
-    above: float
+    above_threshold: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeBin:
-    """The classes of `low` to `high` records, or of `low` and more, and how many records they hold."""
+    """The classes of a size, such as 1, 3-4 or 1000+, and how many records they hold."""
 
-    low: int
-    high: int | None
+    size: str
     classes: int
     records: int
-
-    @property
-    def label(self) -> str:
-        """The sizes in words: 1, 3-4, 1000+."""
-        if self.high is None:
-            return f"{self.low}+"
-        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
     """The risk of re-identification by three attackers, and the sizes of classes.
 
-    `basis` says what the journalist and the marketer take for the population. `marketer` is the expected
+    `population` is what the journalist and the marketer take for it. `marketer` is the expected
     share of records that are re-identified, `unique` the share that is alone in its class, and `unmatched`
     the share of records that nobody in the register fits, to which no risk is given there.
     """
@@ -68,31 +60,17 @@ class Risk:
     records: int
     classes: int
     threshold: float
-    basis: Basis
+    population: Basis
     prosecutor: Attacker
     journalist: Attacker
     marketer: float
     unique: float
     unmatched: float | None = None
-    sizes: tuple[SizeBin, ...]
+    class_sizes: tuple[SizeBin, ...]
 
     def to_record(self) -> dict[str, Any]:
         """Returns the risks for JSON; it has no value of a record."""
-        attackers = {"prosecutor": self.prosecutor, "journalist": self.journalist}
-        return {
-            "model": NOT_DP,
-            "quasi_identifiers": list(self.quasi_identifiers),
-            **{key: getattr(self, key) for key in ("records", "classes", "threshold")},
-            "population": self.basis,
-            **{
-                name: {"largest": each.largest, "average": each.average, "above_threshold": each.above}
-                for name, each in attackers.items()
-            },
-            **{key: getattr(self, key) for key in ("marketer", "unique", "unmatched")},
-            "class_sizes": [
-                {"size": each.label, "classes": each.classes, "records": each.records} for each in self.sizes
-            ],
-        }
+        return {"model": NOT_DP, **asdict(self)}
 
 
 def measure_risk(
@@ -112,8 +90,8 @@ def measure_risk(
     >>> rows = {"age": ["60+", "60+", "60+", "20-60", "20-60"]}
     >>> found = measure_risk(rows, quasi_identifiers=["age"], threshold=0.4)
     >>> found.prosecutor, found.marketer
-    (Attacker(largest=0.5, average=0.4, above=0.4), 0.4)
-    >>> [(each.label, each.classes) for each in found.sizes if each.classes]
+    (Attacker(largest=0.5, average=0.4, above_threshold=0.4), 0.4)
+    >>> [(each.size, each.classes) for each in found.class_sizes if each.classes]
     [('2', 1), ('3-4', 1)]
     """
     check_names(quasi_identifiers, [] if weights is None else [weights])
@@ -139,13 +117,13 @@ def measure_risk(
         records=tally.records,
         classes=sizes.size,
         threshold=threshold,
-        basis="register" if register is not None else "table" if weights is None else "weights",
+        population="register" if register is not None else "table" if weights is None else "weights",
         prosecutor=_attack(sizes, 1 / sizes, threshold),
         journalist=journalist,
         marketer=journalist.average,
         unique=int((sizes == 1).sum()) / max(1, tally.records),
         unmatched=None if register is None else unmatched,
-        sizes=_count_sizes(sizes),
+        class_sizes=_count_sizes(sizes),
     )
 
 
@@ -154,10 +132,10 @@ def _count_sizes(sizes: NDArray[np.int64]) -> tuple[SizeBin, ...]:
     places = np.searchsorted(_EDGES, sizes, side="right") - 1
     classes = np.bincount(places, minlength=len(_EDGES)).tolist()
     records = np.bincount(places, sizes, minlength=len(_EDGES)).tolist()
-    highs = [*(edge - 1 for edge in _EDGES[1:]), None]
+    names = [f"{low}" if low + 1 == high else f"{low}-{high - 1}" for low, high in pairwise(_EDGES)]
     return tuple(
-        SizeBin(low=low, high=high, classes=classes[place], records=int(records[place]))
-        for place, (low, high) in enumerate(zip(_EDGES, highs, strict=True))
+        SizeBin(size=name, classes=classes[place], records=int(records[place]))
+        for place, name in enumerate([*names, f"{_EDGES[-1]}+"])
     )
 
 
@@ -167,7 +145,7 @@ def _attack(sizes: NDArray[np.int64], chances: NDArray[np.float64], threshold: f
     return Attacker(
         largest=float(chances.max(initial=0.0)),
         average=float(sizes @ chances) / records,
-        above=int(sizes[chances > threshold].sum()) / records,
+        above_threshold=int(sizes[chances > threshold].sum()) / records,
     )
 
 

@@ -231,7 +231,7 @@ class Summary:
                 }
                 for before, after in self.subsets
             ],
-            "loss": {**self.loss.to_record(), "ncp_by_method": dict(self.tried)},
+            "loss": {**asdict(self.loss), "ncp_by_method": dict(self.tried)},
             "accuracy": None if self.accuracy is None else self.accuracy.to_record(),
             "linkage": linkage,
             "notes": list(self.notes),
@@ -488,8 +488,8 @@ def build_page(summary: Summary, *, name: str) -> bytes:
         "attackers": {},
         "subsets": {} if summary.subsets else None,
         "loss": {
-            "ncp": sorted(summary.loss.by_column.items(), key=lambda each: -each[1]),
-            "entropy": sorted(summary.loss.entropy_by_column.items(), key=lambda each: -each[1]),
+            "ncp": sorted(summary.loss.ncp_by_column.items(), key=lambda each: -each[1]),
+            "entropy": sorted(summary.loss.entropy_loss_by_column.items(), key=lambda each: -each[1]),
         },
         "accuracy": None if summary.accuracy is None else {},
         "linkage": None if summary.linked_before is None or summary.linked_after is None else {},
@@ -515,10 +515,10 @@ def build_page(summary: Summary, *, name: str) -> bytes:
 
 def _draw_sizes(summary: Summary) -> str:
     def shares(risk: Risk) -> list[float]:
-        return [each.records / max(1, risk.records) for each in risk.sizes]
+        return [each.records / max(1, risk.records) for each in risk.class_sizes]
 
     return draw_pairs(
-        [each.label for each in summary.after.sizes],
+        [each.size for each in summary.after.class_sizes],
         shares(summary.before),
         shares(summary.after),
         f"share of the {summary.counted} by the size of their class, in the original and the released table",
