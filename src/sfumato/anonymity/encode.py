@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
-from sfumato.core.engine.arrays import to_numpy
+from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import is_text
 
@@ -249,8 +249,6 @@ def number_rows(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Gives (a number for every row, equal for equal rows; a row of each number), in order of appearance."""
     keys = np.zeros(len(columns[0]), np.uint64)
-    numbers = np.zeros(len(keys), np.int32)
-    first = np.arange(min(1, len(keys)), dtype=np.int64)
     room = 1
     for codes, size in zip(columns, sizes, strict=True):
         if room * size > 2**63:
@@ -265,16 +263,9 @@ def number_rows(
 
 
 def _number_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    from sfumato.anonymity.kernels import number_keys
-
-    numbers = np.empty(keys.size, np.int32)
-    most = max(4, int(keys.size).bit_length() + 1)
-    # A small table that fits into the cache is tried first: most tables have few different tuples.
-    for bits in range(min(20, most), most + 4, 4):
-        count, first = number_keys(keys, numbers, min(bits, most))
-        if count >= 0:
-            return numbers, first
-    raise AssertionError  # a table of twice the rows holds them all
+    numbers = to_numpy(to_arrow(keys).dictionary_encode().indices)
+    # Numbers are given in order of appearance: a row is the first of its own where the largest one grows.
+    return numbers, np.flatnonzero(np.diff(np.maximum.accumulate(numbers), prepend=-1))
 
 
 class Space(NamedTuple):

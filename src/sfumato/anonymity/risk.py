@@ -8,14 +8,15 @@ counts successes. Each picks at random among those who fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.anonymity.attack.matching import number_rows
 from sfumato.anonymity.check import NOT_DP, check_names, match_register, tally_rows
 from sfumato.core.errors import AnonymityError
 
@@ -187,7 +188,11 @@ def find_identifying_subsets(
     tally = tally_rows(table, names, side="table")
     records = max(1, tally.records)
     found = []
-    for chosen, counts in _count_subsets(tally.codes, tally.counts, largest):
+    sizes = [max(1, len(each)) for each in tally.values]
+    subsets = [combinations(range(len(names)), size) for size in range(1, largest + 1)]
+    for chosen in chain.from_iterable(subsets):
+        codes = [tally.codes[place] for place in chosen]
+        counts = _count_classes(codes, [sizes[place] for place in chosen], tally.counts)
         found.append(
             Subset(
                 columns=tuple(names[place] for place in chosen),
@@ -200,38 +205,13 @@ def find_identifying_subsets(
     return tuple(sorted(found, key=lambda each: (-each.unique, -each.small, len(each.columns))))
 
 
-def _count_subsets(
-    codes: Sequence[NDArray[np.int64]], weights: NDArray[np.int64], largest: int
-) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """Yields the columns of each subset and the sizes of its classes, small subsets first.
-
-    A subset extends one that is smaller by a column, whose classes are numbered already; they are kept
-    only for the size at hand.
-    """
-    sizes = [int(code.max(initial=-1)) + 1 for code in codes]
-    known: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
-    for size in range(1, largest + 1):
-        grown: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
-        for chosen in combinations(range(len(codes)), size):
-            keys, room = codes[chosen[-1]], sizes[chosen[-1]]
-            if size > 1:
-                before, classes = known[chosen[:-1]]
-                keys, room = before * room + keys, classes * room
-            counts, numbered = _count(keys, room, weights, numbered=size < largest)
-            if numbered is not None:
-                grown[chosen] = numbered, counts.size
-            yield chosen, counts
-        known = grown
-
-
-def _count(
-    keys: NDArray[np.int64], room: int, weights: NDArray[np.int64], *, numbered: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Returns the records of each key that occurs, and the place of each row's key among these."""
-    if room <= _DENSE * keys.size + 1024:
+def _count_classes(
+    codes: Sequence[NDArray[np.int64]], sizes: Sequence[int], weights: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the records of every class of rows with these codes, each below its size."""
+    room = math.prod(sizes)
+    if room <= _DENSE * weights.size + 1024:
+        keys = np.ravel_multi_index(codes, sizes)
         counts = np.bincount(keys, weights, minlength=room)
-        occupied = counts > 0
-        places = (np.cumsum(occupied) - 1)[keys] if numbered else None
-        return counts[occupied].astype(np.int64), places
-    place = np.unique(keys, return_inverse=True)[1].reshape(-1)
-    return np.bincount(place, weights).astype(np.int64), place if numbered else None
+        return counts[counts > 0].astype(np.int64)
+    return np.bincount(number_rows(codes, sizes), weights).astype(np.int64)
