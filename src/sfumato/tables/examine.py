@@ -65,11 +65,11 @@ class TableFit:
     Where every row is an individual, `repeating` is a column whose values repeat as names of people do.
     """
 
-    name: str
+    table: str
     records: int
     nobody: int
     individuals: int
-    crowded: int
+    over_max_records: int
     columns: tuple[ColumnFit, ...]
     counting: int
     lost: dict[str, int]
@@ -80,21 +80,7 @@ class TableFit:
 
     def to_record(self) -> dict[str, Any]:
         """Returns all numbers as a plain record that says what they are."""
-        return {
-            "internal": "exact counts of records; not for publication",
-            "table": self.name,
-            "records": self.records,
-            "lines": self.lines,
-            "open_quotes": self.open_quotes,
-            "nobody": self.nobody,
-            "individuals": self.individuals,
-            "over_max_records": self.crowded,
-            "counting": self.counting,
-            "lost": self.lost,
-            "cut": self.cut,
-            "repeating": self.repeating,
-            "columns": [asdict(each) for each in self.columns],
-        }
+        return {"internal": "exact counts of records; not for publication", **asdict(self)}
 
 
 def examine_source(engine: DuckDBEngine, table: Table, columns: Sequence[str]) -> TableFit:
@@ -153,11 +139,11 @@ def examine_table(table: Table, fetched: Fetched, columns: Sequence[str]) -> Tab
         counting, cut, lost = _count_complete(connection, table, fetched, columns)
         repeating = None if table.unit.column is not None else _find_repeating(connection, table, schema)
     return TableFit(
-        name=table.name,
+        table=table.name,
         records=records,
         nobody=nobody if table.unit.column is not None else 0,
         individuals=individuals,
-        crowded=crowded,
+        over_max_records=crowded,
         columns=fits,
         counting=counting,
         lost=lost,
