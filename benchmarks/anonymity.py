@@ -179,8 +179,8 @@ def measure_ours(table):
                 loss = released.made.loss
                 print(
                     f"{method:9s} {kind:12s} k={k:<3d} {seconds:7.3f} s ({whole:.2f} s with labels and the "
-                    f"check)  NCP {100 * loss.ncp:6.2f} % (bar {bar})  class/k {loss.average_class_size_by_k:.2f} "
-                    f"(bar 1.38)  k found {released.measured.k}",
+                    f"check)  NCP {100 * loss.ncp:6.2f} % (bar {bar})  "
+                    f"class/k {loss.average_class_size_by_k:.2f} (bar 1.38)  k found {released.measured.k}",
                     flush=True,
                 )
     for limit in (0.0, 0.05):
