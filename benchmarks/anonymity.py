@@ -158,9 +158,9 @@ def best_time(work, rounds=5):
 def measure_ours(table):
     """Rows of the table: method, k, seconds of the division alone and of everything, loss, class size."""
     from sfumato.anonymity import Options, release_table
-    from sfumato.anonymity.anonymize import _collapse
     from sfumato.anonymity.divide import divide_tuples
     from sfumato.anonymity.encode import build_space
+    from sfumato.anonymity.release import _collapse
 
     for kind, trees in (("sets", None), ("hierarchies", adult_hierarchies())):
         for method in ("local", "cuts", "strict"):

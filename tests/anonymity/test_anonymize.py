@@ -289,7 +289,7 @@ def test_a_limit_on_starred_cells_is_kept_or_refused():
 
 
 def test_the_judge_has_the_last_word(monkeypatch, tmp_path):
-    door = importlib.import_module("sfumato.anonymity.anonymize")
+    door = importlib.import_module("sfumato.anonymity.release")
     real = door._make_release
 
     def careless(table, plan, **options):
@@ -435,7 +435,7 @@ def test_a_file_without_a_header_shows_no_record(tmp_path):
 
 def test_a_file_that_appears_meanwhile_stays(tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    files = importlib.import_module("sfumato.anonymity.anonymize")
+    files = importlib.import_module("sfumato.anonymity.release")
     real = files.judge_table
 
     def slow(*arguments, **options):

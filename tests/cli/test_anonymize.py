@@ -20,7 +20,7 @@ from sfumato.anonymity.summary import INTERNAL
 from sfumato.audit.demonstrations import invent_town
 from sfumato.core.errors import SfumatoError
 
-DOOR = sys.modules["sfumato.anonymity.anonymize"]
+DOOR = sys.modules["sfumato.anonymity.release"]
 NOT_DP = "k-anonymity, not differential privacy"
 QUASI = ("age", "sex", "postcode")
 

@@ -12,7 +12,6 @@ the cuts that lose least, `local` is local recoding, `lattice` the optimal full-
 `microaggregate` MDAV.
 """
 
-from sfumato.anonymity.anonymize import Released, anonymize, release_table
 from sfumato.anonymity.check import Anonymity, measure_anonymity
 from sfumato.anonymity.hierarchy import (
     Dates,
@@ -24,6 +23,7 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
 )
 from sfumato.anonymity.options import METHODS, Options, parse_hierarchy, read_hierarchies
+from sfumato.anonymity.release import Released, anonymize, release_table
 from sfumato.core.errors import AnonymityError
 
 __all__ = [

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.anonymity.anonymize import decode_text
 from sfumato.anonymity.attack.link import Linkage, Published, link_tables
 from sfumato.anonymity.check import NOT_DP, Anonymity, Tally, check_names, tally_rows
+from sfumato.anonymity.release import decode_text
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import AnonymityError, AttackError
@@ -22,9 +22,9 @@ from sfumato.report.pages.words import short
 from sfumato.tables.read import TableLike, read_table, spell_table
 
 if TYPE_CHECKING:
-    from sfumato.anonymity.anonymize import Released
     from sfumato.anonymity.labels import Loss
     from sfumato.anonymity.options import Options
+    from sfumato.anonymity.release import Released
 
 
 INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
@@ -251,7 +251,7 @@ def summarise(
     its name, or its numbers. With a register, both tables are linked with it, too. `target` is the column
     that is predicted from the quasi-identifiers; the first sensitive one by default.
 
-    >>> from sfumato.anonymity.anonymize import release_table
+    >>> from sfumato.anonymity.release import release_table
     >>> from sfumato.anonymity.options import Options
     >>> people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "flu"]}
     >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill")

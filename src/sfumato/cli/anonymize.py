@@ -14,7 +14,7 @@ from sfumato.cli.output import Force, Json, note, note_compiling, print_result, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.anonymity.anonymize import Released
+    from sfumato.anonymity.release import Released
     from sfumato.anonymity.summary import Summary
 
 
@@ -70,8 +70,8 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity.anonymize import release_table
     from sfumato.anonymity.options import Options
+    from sfumato.anonymity.release import release_table
     from sfumato.anonymity.summary import (
         INTERNAL,
         build_page,
@@ -162,7 +162,7 @@ def _check_files(
     out: str, report: str | None, *, inputs: tuple[str | None, ...], force: bool
 ) -> tuple[Path, Path | None]:
     """Returns the paths to write to; an error if one may not be written, or is read."""
-    from sfumato.anonymity.anonymize import refuse_target
+    from sfumato.anonymity.release import refuse_target
     from sfumato.core.files import check_file
 
     read = {Path(each).resolve() for each in inputs if each is not None}
