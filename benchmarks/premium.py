@@ -5,7 +5,9 @@ best single rule with all of delta to itself. Run: python benchmarks/premium.py
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.accounting import (
@@ -15,10 +17,12 @@ from sfumato.accounting import (
     add_costs,
     admits,
     max_mu,
-    max_rho,
     mu_to_epsilon,
     rho_to_epsilon,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from helpers.rho import max_rho
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -33,9 +32,7 @@ from sfumato.core.cost.budget import (
 from sfumato.core.cost.cost import Cost, CostKind
 from sfumato.core.cost.curves import (
     MARGIN,
-    PLACES,
     SMOOTHING,
-    bisect_floats,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
@@ -43,7 +40,6 @@ from sfumato.core.cost.curves import (
     largest_mu,
     mu_to_delta,
     mu_to_epsilon,
-    open_delta,
     pure_to_mu,
     pure_to_rho,
     rho_to_epsilon,
@@ -93,7 +89,6 @@ __all__ = [
     "left",
     "locate_ledger",
     "max_mu",
-    "max_rho",
     "mu_to_delta",
     "mu_to_epsilon",
     "mu_to_pure",
@@ -103,7 +98,6 @@ __all__ = [
     "read_epsilon",
     "rho_to_delta",
     "rho_to_epsilon",
-    "rho_to_pure",
     "sampled_delta",
     "selection_threshold",
     "sqrt_up",
@@ -237,7 +231,12 @@ def mu_to_pure(mu_squared: ExactLike) -> Fraction:
         guess = math.log(2 - math.erfc(t)) - math.log(math.erfc(t))
     else:
         guess = t * t
-    return largest_pure(lambda epsilon: pure_to_mu(epsilon) ** 2 <= limit, guess)
+    units = math.floor(Fraction(guess) * _FINE)
+    step = 1
+    # The guess is a float: only the exact conversion, asked again, says that the result is on the safe side.
+    while units > 0 and pure_to_mu(Fraction(units, _FINE)) ** 2 > limit:
+        units, step = units - step, 2 * step
+    return Fraction(max(units, 0), _FINE)
 
 
 def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
@@ -274,51 +273,9 @@ def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
     return math.nextafter(math.exp(min(0.0, log)), math.inf)
 
 
-def largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
-    """`guess` rounded down to 15 places, and further down while the certain check refuses it."""
-    units = math.floor(Fraction(guess) * _FINE)
-    step = 1
-    # The guess is a float: only the exact conversion, asked again, says that the result is on the safe side.
-    while units > 0 and not fits(Fraction(units, _FINE)):
-        units, step = units - step, 2 * step
-    return Fraction(max(units, 0), _FINE)
-
-
-def rho_to_pure(rho: ExactLike) -> Fraction:
-    """The largest pure epsilon, rounded down, that costs at most `rho` as a pure mechanism.
-
-    >>> float(rho_to_pure(pure_to_rho(Fraction(1))))
-    1.0
-    """
-    limit = parse_exact(rho, name="rho")
-    return largest_pure(lambda epsilon: pure_to_rho(epsilon) <= limit, _pure_guess(float(limit)))
-
-
-def max_rho(epsilon: ExactLike, delta: ExactLike) -> Fraction:
-    """The largest rho, a hair less, that `rho_to_epsilon` converts to at most `epsilon`.
-
-    The hair, one part in 10^12, lets the rates of a plan be rounded up one by one and still fit.
-
-    >>> round(float(max_rho(1, 2.5e-5)), 9), rho_to_epsilon(max_rho(1, 2.5e-5), 2.5e-5) <= 1
-    (0.033937959, True)
-    """
-    target = parse_positive(epsilon, name="epsilon")
-    open_delta(delta)
-    low, high = 0.0, 1e-18
-    while rho_to_epsilon(high, delta) <= target:
-        low, high = high, 2 * high
-    low, _ = bisect_floats(lambda rho: rho_to_epsilon(rho, delta) > target, low, high)
-    return Fraction(math.floor(Fraction(low * (1 - 1e-12)) * 10**PLACES), 10**PLACES)
-
-
 def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
     ratio = parse_positive(sensitivity, name="sensitivity") / parse_positive(sigma, name="sigma")
     return math.sqrt(parse_whole(count, name="count")) * float(ratio)
-
-
-def _pure_guess(rho: float) -> float:
-    high = rho + 2 * math.sqrt(max(rho, 0.0)) + 1
-    return bisect_floats(lambda epsilon: epsilon * math.tanh(epsilon / 2) > rho, 0.0, high)[0]
 
 
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"

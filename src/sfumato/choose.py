@@ -458,21 +458,6 @@ class AboveThreshold:
     It belongs to one process and cannot be copied: two copies would share the noise of their threshold.
     """
 
-    __slots__ = (
-        "_grid",
-        "_lock",
-        "_noisy",
-        "_owner",
-        "_queries",
-        "_scales",
-        "_threshold",
-        "asked",
-        "cost",
-        "count",
-        "entry",
-        "given",
-    )
-
     def __init__(
         self,
         queries: Iterable[Query] | None,

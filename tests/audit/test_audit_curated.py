@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from helpers.as_written import as_written
 from helpers.drawn import change_draws
 from helpers.projects import write_project
 from sfumato.accounting import Cost
@@ -20,8 +21,7 @@ from sfumato.audit import AuditError, audit
 from sfumato.audit.neighbours import list_fields, list_individuals, make_table
 from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
-from sfumato.audit.specimens import UserCountsAsWritten
-from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
+from sfumato.audit.targets import Harness, RecipeTarget, read_target
 from sfumato.core import door
 from sfumato.core.engine import aggregates as execute
 from sfumato.core.engine import duckdb as engine_module
@@ -122,8 +122,8 @@ def test_nothing_is_read_and_nothing_is_spent(project):
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_the_calibration_as_written_is_caught_in_every_layer(project):
-    specimen = UserCountsAsWritten(table="t", by=("c", "d", "b"))
-    result = audit(specimen, project=project(max_records=20), epsilon=1, effort="fast", confidence=SURE)
+    specimen = as_written("c", "d", "b")
+    result = audit(specimen, project=project(max_records=20), effort="fast", confidence=SURE)
     assert result.verdict == "VIOLATED"
     assert result.epsilon_lower == 20
     assert {each.layer for each in result.findings if each.violated} >= {0, 1, 3}
@@ -151,10 +151,7 @@ def test_canaries_catch_it_in_one_run(tmp_path):
     project = wide(tmp_path)
     found = {}
     for recipe, subject in (
-        (
-            "as written",
-            specimen_target(UserCountsAsWritten(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),
-        ),
+        ("as written", as_written("a", "b")),
         (
             "repaired",
             RecipeTarget(recipe=sf.recipes.UserCounts(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),

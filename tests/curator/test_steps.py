@@ -20,7 +20,7 @@ from sfumato.core.door import Records
 from sfumato.core.errors import ChargeKept, SourceError
 from sfumato.core.questions.measurement import request_sensitivity
 from sfumato.curator import conversation
-from sfumato.recipes import Additive, Linear, Logistic
+from sfumato.recipes import Linear, Logistic
 from sfumato.recipes import linear as linear_recipe
 
 # How many steps it takes depends on the noise.
@@ -178,11 +178,6 @@ def test_a_goal_that_is_none_is_refused(within):
 def test_held_out_people_and_a_search_exclude_each_other():
     with pytest.raises(sf.SfumatoError, match="within or holdout"):
         Linear(table="t", target="y", within="R2 0.02", holdout="0.2")
-
-
-def test_additive_models_say_why_not():
-    with pytest.raises(sf.SfumatoError, match="nobody can tell"):
-        Additive(table="t", target="y", within="R2 0.02")
 
 
 def test_without_delta_there_is_no_refinement(tmp_path):

@@ -156,7 +156,7 @@ def test_what_a_budget_buys_costs_no_more_than_its_price(unit, squared):
         spec |= {"max_records": 7, "bounding": "weight", "neighbours": "replace"}
     table = parse_table("t", spec)
     budget = RemainingBudget(table, mu_squared=squared)
-    request = budget.calibrate_request("r", ("a",), squared)
+    request = budget.count("r", ("a",), squared)
     cost = ask_cost(table, request).mu_squared
     assert cost <= squared
     # Where whole numbers do not force more noise than the budget does, nothing is wasted.
@@ -173,8 +173,7 @@ def test_what_a_budget_buys_costs_no_more_than_its_price(unit, squared):
 def test_a_spent_budget_pays_nothing():
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"a": {"range": [0, 9]}}})
     budget = RemainingBudget(table, mu_squared=Fraction(1))
-    ask = budget.calibrate_request("r", ("a",), Fraction(1))
-    budget.spend(ask)
+    ask = budget.count("r", ("a",), Fraction(1))
     with pytest.raises(sf.RecipeError, match="more than is left"):
         budget.spend(ask)
 

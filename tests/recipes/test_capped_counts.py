@@ -62,7 +62,7 @@ def choose(monkeypatch, bound):
 
 
 def asks_of(table, recipe, epsilon, bound):
-    return (recipe._choice(table, epsilon, "").ask, recipe._counts(table, epsilon, "", bound=bound))
+    return (recipe.choose_bound(table, epsilon, "").ask, *recipe.ask_counts(table, epsilon, "", bound=bound))
 
 
 @given(

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.core.errors import RecipeError, ReleaseError, SourceError
+from sfumato.core.errors import ReleaseError, SourceError
 from sfumato.learn import Network, NetworkPredictor, open_model, parse_model
 
 COLUMNS = {
@@ -58,7 +58,7 @@ def test_a_network_learns_what_no_sum_of_functions_can(tmp_path, seeded_noise):
     again = open_model(tmp_path / "out")
     assert (again.predict_proba(rows) == chances).all()
     assert (parse_model(model.to_json()).predict_proba(rows) == chances).all()
-    with pytest.raises(RecipeError, match="not exported to SQL"):
+    with pytest.raises(sf.SfumatoError, match="not exported to SQL"):
         model.to_sql("t")
     certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
     assert float(certificate["total"]["epsilon_at_delta"]["1e-5"]) <= 8

@@ -15,7 +15,7 @@ from sfumato.audit.callables import audit_callable
 from sfumato.audit.layers import Effort, audit_target
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
-from sfumato.audit.targets import RecipeTarget, StatementTarget, read_target, specimen_target
+from sfumato.audit.targets import RecipeTarget, StatementTarget, read_target
 from sfumato.core.errors import AuditError
 from sfumato.core.exact import parse_delta
 from sfumato.core.facts.project import Project, read_project
@@ -57,7 +57,7 @@ def audit(
         opened = project if isinstance(project, Project) else read_project(project)
         if isinstance(mechanism, str) and _STATEMENT.match(mechanism):
             mechanism = read_target(mechanism, opened)
-        if not isinstance(mechanism, StatementTarget):
+        if not isinstance(mechanism, RecipeTarget | StatementTarget):
             mechanism = _make_target(mechanism, epsilon, delta)
         return audit_target(
             mechanism, opened, effort=effort, runs=runs, confidence=confidence, progress=progress
@@ -79,7 +79,7 @@ def audit(
 
 
 def _make_target(recipe: Any, epsilon: Any, delta: Any) -> RecipeTarget:  # noqa: ANN401 - see audit
-    """Returns a recipe, a specimen of one, or the recipe in a file, with its privacy parameters."""
+    """Returns a recipe, or the recipe in a file, with its privacy parameters."""
     if isinstance(recipe, (str, Path)):
         file = read_recipe(recipe)
         recipe = file.recipe
@@ -89,6 +89,4 @@ def _make_target(recipe: Any, epsilon: Any, delta: Any) -> RecipeTarget:  # noqa
         raise AuditError("say what the recipe claims: epsilon in its file, or as an argument")
     epsilons = parse_epsilons(epsilon)
     exact = parse_delta(0 if delta is None else delta)
-    if hasattr(recipe, "specimen_request"):
-        return specimen_target(recipe, epsilons=epsilons, delta=exact)
     return RecipeTarget(recipe=recipe, epsilons=epsilons, delta=exact)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sfumato.audit.bounds import epsilon_bound, largest_bound, wilson_bounds
 from sfumato.core.errors import SourceError
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.read import read_table
 
 SUMMARIES = ("number of values", "sum", "largest", "smallest", "lowest bit")
@@ -50,7 +51,7 @@ class Observation:
     Words are keys, sizes, types and errors. The `summary` holds the SUMMARIES of all numbers.
     """
 
-    numbers: NDArray[np.float64]
+    numbers: Floats
     names: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
     summary: tuple[float, ...] = (0.0, 0.0, math.nan, math.nan, _NO_BIT)
@@ -61,10 +62,10 @@ class Sample:
     """Many runs on one table: a row for each, a column for each number, and which rows have which word."""
 
     runs: int
-    numbers: NDArray[np.float64]
+    numbers: Floats
     names: tuple[str, ...]
-    summaries: NDArray[np.float64]
-    words: Mapping[str, NDArray[np.bool_]]
+    summaries: Floats
+    words: Mapping[str, Flags]
 
     def take(self, rows: slice) -> Sample:
         """Returns the sample with the chosen runs only."""
@@ -72,7 +73,7 @@ class Sample:
         numbers = self.numbers[rows]
         return Sample(numbers.shape[0], numbers, self.names, self.summaries[rows], words)
 
-    def shows(self, word: str) -> NDArray[np.bool_]:
+    def shows(self, word: str) -> Flags:
         """For every run whether it shows the word."""
         shown = self.words.get(word)
         return np.zeros(self.runs, np.bool_) if shown is None else shown
@@ -145,7 +146,7 @@ def observe_error(error: BaseException) -> Observation:
     return Observation(np.empty(0), words=frozenset({"error", f"error {name}", f"error {name}: {text}"}))
 
 
-def summarize(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+def summarize(numbers: Floats) -> Floats:
     """Returns the SUMMARIES along the last axis, which must not be empty."""
     with np.errstate(all="ignore"):
         parts = (
@@ -158,7 +159,7 @@ def summarize(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack(parts, axis=-1)
 
 
-def lowest_bits(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+def lowest_bits(numbers: Floats) -> Floats:
     """For each number the exponent of its lowest set bit; one beyond all for zero and what is not finite."""
     # Sign, 11 bits of exponent, 52 of fraction; the leading 1 of the fraction is stored for no normal number.
     bits = np.ascontiguousarray(numbers, np.float64).view(np.uint64)
@@ -175,7 +176,7 @@ class _Parts:
     """Collects numbers and words from an output of any make."""
 
     def __init__(self) -> None:
-        self.arrays: list[NDArray[np.float64]] = []
+        self.arrays: list[Floats] = []
         self.names: list[str] = []
         self.words: set[str] = set()
 
@@ -248,7 +249,7 @@ class _Parts:
                     self.note(f"{path}.{name} has {item}")
         self.note(f"rows {rows}{_at(path)}")
 
-    def add(self, numbers: NDArray[np.float64], path: str) -> None:
+    def add(self, numbers: Floats, path: str) -> None:
         self.arrays.append(numbers)
         if len(self.names) < _MOST_NAMES:
             one = numbers.size == 1
@@ -272,7 +273,7 @@ class _Parts:
 def stack_observations(observations: Sequence[Observation]) -> Sample:
     """Returns all runs side by side; a number that a run does not have is not a number there."""
     runs = len(observations)
-    words: dict[str, NDArray[np.bool_]] = {}
+    words: dict[str, Flags] = {}
     for row, each in enumerate(observations):
         for word in each.words:
             if word in words or len(words) < 20 * _MOST_WORDS:
@@ -319,12 +320,12 @@ def _spell(value: object) -> str:
 class Score:
     """A sum over cells, each clipped around the middle between its two usual values."""
 
-    cells: NDArray[np.int64]
-    middles: NDArray[np.float64]
-    reaches: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    cells: Whole
+    middles: Floats
+    reaches: Floats
+    weights: Floats
 
-    def evaluate(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def evaluate(self, numbers: Floats) -> Floats:
         """Returns the score of every row; not a number if rows lack one of the cells."""
         if int(self.cells.max()) >= numbers.shape[1]:
             return np.full(numbers.shape[0], np.nan)
@@ -350,7 +351,7 @@ class Distinguisher:
             return f"the output shows {self.statistic!r}"
         return f"{self.statistic} {self.sign} {self.threshold:.6g}"
 
-    def shown_by(self, sample: Sample) -> NDArray[np.bool_]:
+    def shown_by(self, sample: Sample) -> Flags:
         """For every run whether it shows the event."""
         if self.sign == "has":
             return sample.shows(self.statistic)
@@ -368,7 +369,7 @@ class _Candidates:
     statistic: str
     signs: list[Sign]
     thresholds: list[float]
-    hits: tuple[NDArray[np.float64], ...]
+    hits: tuple[Floats, ...]
     score: Score | None = None
 
 
@@ -457,7 +458,7 @@ def _cut(statistic: str, sides: tuple[Sample, Sample], score: Score | None) -> I
     yield _Candidates(statistic, signs, thresholds, tuple(hits), score)
 
 
-def _evaluate(sample: Sample, statistic: str, score: Score | None) -> NDArray[np.float64]:
+def _evaluate(sample: Sample, statistic: str, score: Score | None) -> Floats:
     """Returns the value of a statistic in every run; not a number where a run does not have it."""
     if score is not None:
         return score.evaluate(sample.numbers)

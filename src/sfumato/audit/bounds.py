@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import AuditError
+from sfumato.tables.arrays import Floats
 
 _TINY = 1e-300
 _HAIR = 1e-9  # relative, well above the errors of the functions below: bounds stay on the safe side
@@ -114,19 +114,14 @@ def _one_run_chance(correct: int, guesses: int, canaries: int, epsilon: float, d
         return tail
     # The main theorem of the paper: delta adds the largest mean mass of the outcomes just below `correct`.
     counts = np.arange(correct - 1, -1, -1)
-    masses = np.exp([_log_mass(int(each), guesses, chance) for each in counts])
+    choose = [-math.lgamma(each + 1) - math.lgamma(guesses - each + 1) for each in counts.tolist()]
+    logs = math.lgamma(guesses + 1) + np.array(choose)
+    masses = np.exp(logs + counts * math.log(chance) + (guesses - counts) * math.log1p(-chance))
     worst = float((np.cumsum(masses) / np.arange(1, correct + 1)).max())
     return min(1.0, tail + 2 * canaries * delta * worst)
 
 
-def _log_mass(hits: int, runs: int, chance: float) -> float:
-    choose = math.lgamma(runs + 1) - math.lgamma(hits + 1) - math.lgamma(runs - hits + 1)
-    return choose + hits * math.log(chance) + (runs - hits) * math.log1p(-chance)
-
-
-def wilson_bounds(
-    hits: NDArray[np.float64], runs: int, *, deviations: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def wilson_bounds(hits: Floats, runs: int, *, deviations: float) -> tuple[Floats, Floats]:
     """Near bounds of many chances at once, to look for a promising event; they certify nothing."""
     square = deviations**2
     share = hits / runs

@@ -184,40 +184,41 @@ def _find_target(table: pa.Table) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceAttack:
+class _Attack:
+    """What an attack got from a clinic until its budget was spent, with the deviation of its estimate."""
+
+    epsilon: Fraction
+    budget: Fraction
+    spent: Fraction
+    refused: bool
+    estimate: float
+    deviation: float
+
+    def describe_outcome(self, name: str) -> dict[str, Any]:
+        """Returns what the records of both attacks have."""
+        amounts = {key: format_exact(getattr(self, key)) for key in ("epsilon", "budget", "spent")}
+        plain = {key: getattr(self, key) for key in ("estimate", "deviation", "refused")}
+        return {"internal": INTERNAL, "attack": name, **amounts, **plain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceAttack(_Attack):
     """What the attack got from plain SQL, and from DP-SELECT until the budget was spent.
 
-    `exact` are the counts with and without the target, `rounds` pairs of noisy ones. `belief` bounds
-    the belief in the secret after everything that was answered, for whoever believed one half.
+    `exact` are the counts with and without the target, whose difference, 1 for yes, is the secret. `rounds`
+    are pairs of noisy counts, `estimate` is their mean difference. `belief` bounds the belief in the secret
+    after everything that was answered, for whoever believed one half.
     """
 
     conditions: tuple[str, str]
     exact: tuple[int, int]
-    epsilon: Fraction
-    budget: Fraction
+    exact_difference: int
     rounds: tuple[tuple[Reply, Reply], ...]
-    spent: Fraction
-    refused: bool
     belief: tuple[float, float]
-
-    @property
-    def exact_difference(self) -> int:
-        """The secret, as plain SQL gives it away: 1 for yes."""
-        return self.exact[0] - self.exact[1]
-
-    @property
-    def estimate(self) -> float:
-        """The mean difference of the noisy counts."""
-        return fmean(first.value - second.value for first, second in self.rounds)
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the estimate, from the law of the noise."""
-        return _noise_deviation(self.epsilon) * math.sqrt(2 / len(self.rounds))
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""
-        return _describe_outcome(self, "difference") | {
+        return self.describe_outcome("difference") | {
             "conditions": list(self.conditions),
             "plain_sql": {"counts": list(self.exact), "difference": self.exact_difference},
             "rounds": [[reply.to_record() for reply in pair] for pair in self.rounds],
@@ -251,79 +252,48 @@ def run_difference(
                 rounds.append((first, second))
             except BudgetExceeded:
                 refused = True
+        exact = (clinic.count(everybody), clinic.count(others))
         # To change a value is to remove one record and to add another.
         changed = Guarantee(kind="epsilon", amount=2 * spent)
         return DifferenceAttack(
             conditions=(everybody, others),
-            exact=(clinic.count(everybody), clinic.count(others)),
+            exact=exact,
+            exact_difference=exact[0] - exact[1],
             epsilon=clinic.epsilon,
             budget=clinic.budget,
             rounds=tuple(rounds),
             spent=spent,
             refused=refused,
+            estimate=fmean(first.value - second.value for first, second in rounds),
+            deviation=_noise_deviation(clinic.epsilon) * math.sqrt(2 / len(rounds)),
             belief=belief_bounds(changed, Fraction(1, 2)),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AverageAttack:
+class AverageAttack(_Attack):
     """What asking the same count over and over gave.
 
-    `repeats` replies to one statement, word for word; then `reworded` replies to statements that mean
-    the same and are not the same, each paid for, until the budget was spent.
+    `repeats` are replies to one statement, word for word, of `different` values; they cost `repeats_spent`.
+    `reworded` are replies to statements that mean the same and are not the same, each paid for, until the
+    budget was spent. So `paid` replies had noise of their own, and `estimate` is their mean. If every repeat
+    had fresh noise and nobody kept a ledger, its deviation would be `careless_deviation`, and so many
+    `careless_repeats` would give the exact count away, 95 times in 100.
     """
 
     condition: str
     exact: int
-    epsilon: Fraction
-    budget: Fraction
     repeats: tuple[Reply, ...]
+    different: int
+    repeats_spent: Fraction
     reworded: tuple[Reply, ...]
-    refused: bool
-
-    @property
-    def different(self) -> int:
-        """How many different values the repeats gave."""
-        return len({reply.value for reply in self.repeats})
-
-    @property
-    def repeats_spent(self) -> Fraction:
-        """What all the repeats cost together."""
-        return sum((reply.spent for reply in self.repeats), Fraction(0))
-
-    @property
-    def spent(self) -> Fraction:
-        """What everything cost together."""
-        return self.repeats_spent + sum((reply.spent for reply in self.reworded), Fraction(0))
-
-    @property
-    def paid(self) -> int:
-        """How many replies had noise of their own."""
-        return 1 + len(self.reworded)
-
-    @property
-    def estimate(self) -> float:
-        """The mean of all replies with noise of their own."""
-        return fmean([self.repeats[0].value, *(reply.value for reply in self.reworded)])
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the estimate, from the law of the noise."""
-        return _noise_deviation(self.epsilon) / math.sqrt(self.paid)
-
-    @property
-    def careless_deviation(self) -> float:
-        """What it would be if each repeat had fresh noise and nobody kept a ledger."""
-        return _noise_deviation(self.epsilon) / math.sqrt(len(self.repeats))
-
-    @property
-    def careless_repeats(self) -> int:
-        """How many repeats would give the exact count away then, 95 times in 100."""
-        return math.ceil((NORMAL_95 * _noise_deviation(self.epsilon) / _HALF) ** 2)
+    paid: int
+    careless_deviation: float
+    careless_repeats: int
 
     def to_record(self) -> dict[str, Any]:
         """Returns the attack for JSON."""
-        return _describe_outcome(self, "average") | {
+        return self.describe_outcome("average") | {
             "condition": self.condition,
             "plain_sql": self.exact,
             "repeats": {
@@ -335,13 +305,6 @@ class AverageAttack:
             "reworded": [reply.to_record() for reply in self.reworded],
             "without_ledger": {"deviation": self.careless_deviation, "repeats": self.careless_repeats},
         }
-
-
-def _describe_outcome(attack: DifferenceAttack | AverageAttack, name: str) -> dict[str, Any]:
-    """Returns what the records of both attacks have."""
-    amounts = {key: format_exact(getattr(attack, key)) for key in ("epsilon", "budget", "spent")}
-    plain = {key: getattr(attack, key) for key in ("estimate", "deviation", "refused")}
-    return {"internal": INTERNAL, "attack": name, **amounts, **plain}
 
 
 def run_average(
@@ -366,14 +329,24 @@ def run_average(
                 reworded.append(clinic.ask(f"{condition} AND age > -{1 + len(reworded)}"))
             except BudgetExceeded:
                 refused = True
+        repeats_spent, own = sum((reply.spent for reply in asked), Fraction(0)), [asked[0], *reworded]
+        noise = _noise_deviation(clinic.epsilon)
         return AverageAttack(
             condition=condition,
             exact=clinic.count(condition),
             epsilon=clinic.epsilon,
             budget=clinic.budget,
             repeats=asked,
+            different=len({reply.value for reply in asked}),
+            repeats_spent=repeats_spent,
             reworded=tuple(reworded),
+            paid=len(own),
+            spent=repeats_spent + sum((reply.spent for reply in reworded), Fraction(0)),
             refused=refused,
+            estimate=fmean(reply.value for reply in own),
+            deviation=noise / math.sqrt(len(own)),
+            careless_deviation=noise / math.sqrt(repeats),
+            careless_repeats=math.ceil((NORMAL_95 * noise / _HALF) ** 2),
         )
 
 

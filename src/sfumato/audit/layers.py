@@ -32,16 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from fractions import Fraction
 
-    from numpy.typing import NDArray
-
     from sfumato.audit.noise_off import Compared, Difference, NoiseRequest
     from sfumato.audit.targets import Outcome, Target
     from sfumato.core.cost.cost import Cost
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
     from sfumato.core.law import Kind
+    from sfumato.tables.arrays import Floats, Whole
 
-    Sides = tuple[NDArray[np.float64], NDArray[np.float64]]
+    Sides = tuple[Floats, Floats]
 
 Effort = Literal["fast", "normal", "thorough"]
 
@@ -208,7 +207,7 @@ def _check_laws(
     return (Finding(layer=2, text=text, violated=wrong),)
 
 
-def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tuple[float, ...]:
+def fit_law(drawn: Whole, kind: str, scale: Fraction | float) -> tuple[float, ...]:
     """Returns the chances, under the law of this kind and scale, of a fit as bad as that of `drawn`.
 
     First by its shape, then by whether draws are even.
@@ -231,7 +230,7 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
     return _chi_square(counts, expected), parity
 
 
-def _chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
+def _chi_square(counts: Whole, expected: Floats) -> float:
     """Returns the chance of a fit as bad; cells of small expectation are put together."""
     total = int(counts.sum())
     means = expected * total
@@ -271,7 +270,7 @@ def _chance_even(kind: str, scale: float) -> float:
     return float(chances[values % 2 == 0].sum())
 
 
-def _gaussian_masses(scale: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _gaussian_masses(scale: float) -> tuple[Whole, Floats]:
     """Whole numbers, and the chance of each under the discrete Gaussian law."""
     reach = math.ceil(12 * scale) + 10
     values = np.arange(-reach, reach + 1)
@@ -311,7 +310,7 @@ def _fit_sparse(request: NoiseRequest) -> tuple[float, ...]:
     step = max(1, int(float(request.scale) / 6))
     edges = np.arange(_BINS)
     counts = np.bincount(np.minimum(excess // step, _BINS - 1), minlength=_BINS)
-    chances: NDArray[np.float64] = np.asarray(q ** (edges * step) * (1 - q**step), np.float64)
+    chances: Floats = np.asarray(q ** (edges * step) * (1 - q**step), np.float64)
     chances[-1] = q ** (edges[-1] * step)
     return min(1.0, 2 * tail), _chi_square(counts, chances) if excess.size else 1.0
 

@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.audit.neighbours import Individual, list_individuals
 from sfumato.audit.result import Finding
@@ -28,12 +27,13 @@ from sfumato.core.law import SHAPES, Kind
 from sfumato.core.noise.choice import exponential_choice, poisson_sample
 from sfumato.core.noise.samplers import add_noise
 from sfumato.core.noise.sparse import add_sparse_noise
+from sfumato.tables.arrays import Flags, Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness, Outcome
 
 Mode = Literal["off", "on"]
-Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
+Answer = tuple[Whole, "Whole | None"]
 """Noisy values, and the cells they stand in if they are sparse."""
 
 # Groups that only the records know: those of one individual are never released, all others always.
@@ -49,8 +49,8 @@ class NoiseRequest:
 
     kind: Kind | Literal["sparse", "choice"]
     scale: Fraction
-    true_values: NDArray[np.int64]
-    cells: NDArray[np.int64] | None = None
+    true_values: Whole
+    cells: Whole | None = None
     size: int = 0
     threshold: int = 0
     sampling: Fraction = Fraction(1)
@@ -79,7 +79,7 @@ class RecordingNoise:
     sampling: Fraction = Fraction(1)
     """The rate of the sample that was drawn last, whose sum is noised next."""
 
-    def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
+    def add_noise(self, values: Whole, *, kind: Kind, scale: ExactLike) -> Whole:
         """Returns `values` with noise, without, or what was answered before."""
         selects = len(self.requests) in self.selections
         exact = parse_positive(scale, name="scale")
@@ -95,13 +95,13 @@ class RecordingNoise:
 
     def add_sparse_noise(
         self,
-        cells: NDArray[np.int64],
-        values: NDArray[np.int64],
+        cells: Whole,
+        values: Whole,
         *,
         size: int,
         scale: ExactLike,
         threshold: int,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[Whole, Whole]:
         """Returns the cells that reach the `threshold` with noise, without, or that did before.
 
         `cells` are the occupied ones of `size`, `values` their counts; `scale` is that of the Laplace noise.
@@ -123,14 +123,14 @@ class RecordingNoise:
         assert found is not None
         return found, amounts
 
-    def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+    def exponential_choice(self, scores: Whole, *, rate: ExactLike) -> Whole:
         """Returns an index for every row: drawn, the best, or what was answered before."""
         exact = parse_positive(rate, name="rate")
         request = NoiseRequest(kind="choice", scale=exact, true_values=scores.copy())
         best = scores.argmax(axis=1)
         return self._answer(request, (best, None), lambda: (exponential_choice(scores, rate=rate), None))[0]
 
-    def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
+    def poisson_sample(self, *, size: int, rate: ExactLike) -> Flags:
         """Returns who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
         self.sampling = Fraction(parse_positive(rate, name="rate"))
         return poisson_sample(size=size, rate=rate) if self.mode == "on" else np.ones(size, np.bool_)
@@ -204,9 +204,7 @@ def measure_difference(base: NoiseRequest, other: NoiseRequest) -> Difference:
     return Difference({place: after - before for place, before, after in moved})
 
 
-def measure_choice(
-    scores: NDArray[np.int64], difference: Difference, rate: Fraction
-) -> tuple[Fraction, float]:
+def measure_choice(scores: Whole, difference: Difference, rate: Fraction) -> tuple[Fraction, float]:
     """Measures the loss of a choice on two tables: by the range of moved scores, and exactly."""
     candidates = scores.shape[1]
     bound, exact = Fraction(0), 0.0
@@ -222,7 +220,7 @@ def measure_choice(
     return bound, exact
 
 
-def _log_chances(scores: list[int], rate: Fraction) -> NDArray[np.float64]:
+def _log_chances(scores: list[int], rate: Fraction) -> Floats:
     most = max(scores)
     below = np.array([float(most - each) for each in scores])
     logs = -np.minimum(float(rate) * below, 1e6)

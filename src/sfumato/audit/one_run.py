@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.audit.bounds import one_run_epsilon
 from sfumato.audit.neighbours import Individual, Record, record_cap, walk_cell
@@ -16,6 +15,7 @@ from sfumato.audit.noise_off import RecordingNoise, add_losses, measure_differen
 from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.core.errors import AuditError
 from sfumato.core.noise.entropy import KeyStream
+from sfumato.tables.arrays import Flags, Floats
 
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness
@@ -29,7 +29,7 @@ Owned = tuple[Record, ...]
 
 
 def audit_one_run(
-    run: Callable[[NDArray[np.bool_]], Any],
+    run: Callable[[Flags], Any],
     *,
     canaries: int,
     epsilon: float,
@@ -65,7 +65,7 @@ def audit_one_run(
     )
 
 
-def throw_coins(count: int) -> NDArray[np.bool_]:
+def throw_coins(count: int) -> Flags:
     """So many fair coins, from the operating system."""
     words = np.empty(count, np.uint64)
     KeyStream().fill(words)
@@ -73,8 +73,8 @@ def throw_coins(count: int) -> NDArray[np.bool_]:
 
 
 def guess_members(
-    scores: NDArray[np.float64],
-    inside: NDArray[np.bool_],
+    scores: Floats,
+    inside: Flags,
     *,
     delta: float,
     miss: float,
@@ -257,7 +257,7 @@ def _find_marks(
     return marks
 
 
-def _score(marks: list[list[_Mark]], noise: RecordingNoise) -> NDArray[np.float64]:
+def _score(marks: list[list[_Mark]], noise: RecordingNoise) -> Floats:
     """For every canary how much its marks look as if it were in."""
     scores = np.zeros(len(marks))
     for number, own in enumerate(marks):

@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from sqlglot import exp
@@ -24,14 +23,13 @@ from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import AuditError, SfumatoError, SourceError
 from sfumato.core.questions.measurement import Measurement
 from sfumato.curator import Curator, describe_source
-from sfumato.recipes.base import Plan, Product, Recipe
+from sfumato.recipes.base import Recipe
 from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import Table
     from sfumato.core.law import NoiseSource
-    from sfumato.recipes.base import Conversation
 
 SOMEBODY = 10**6  # the first number of an individual beside the crowd
 
@@ -45,7 +43,7 @@ Seen = tuple[Mapping[str, object], tuple[Cost, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RecipeTarget:
-    """A recipe with its privacy parameters. `claimed` stands in for the declared costs of a specimen."""
+    """A recipe with its privacy parameters. `claimed` stands in for the costs that it declares."""
 
     recipe: Recipe
     epsilons: tuple[Fraction, ...]
@@ -135,46 +133,6 @@ def read_target(text: str, project: Project) -> StatementTarget:
             f"the statement names no table of the project; it has {', '.join(sorted(project.tables))}"
         )
     return StatementTarget(text=text, table=known[named[0]], epsilon=statement.epsilon, delta=statement.delta)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _SpecimenRecipe(Recipe):
-    """A recipe that asks what a specimen would ask, for made-up tables only."""
-
-    specimen: Any
-    kind: ClassVar[str] = "specimen"
-
-    def to_record(self) -> dict[str, Any]:
-        return dict(self.specimen.to_record())
-
-    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        requests = tuple(self.specimen.specimen_request(table, each) for each in epsilons)
-        return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
-
-    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
-        progress("asking")
-        answers = yield plan.requests
-        return Product(table=pa.table({"answers": [len(answers)]}))
-
-    def describe(self, plan: Plan) -> dict[str, str]:
-        text = f"A specimen for audits, with {len(plan.requests)} requests."
-        keys = ("idea", "preprocessing", "bounding", "sensitivity", "privatisation", "postprocessing")
-        return dict.fromkeys(keys, text)
-
-
-def specimen_target(
-    specimen: Any,  # noqa: ANN401 - any of sfumato.audit.specimens
-    *,
-    epsilons: tuple[Fraction, ...],
-    delta: Fraction,
-) -> RecipeTarget:
-    """Returns the specimen as a target: what it asks, against what it says that costs."""
-    return RecipeTarget(
-        recipe=_SpecimenRecipe(specimen=specimen, table=str(specimen.table)),
-        epsilons=epsilons,
-        delta=delta,
-        claimed=lambda table: tuple(specimen.specimen_cost(table, each) for each in epsilons),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -19,10 +19,9 @@ from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import draw_scattered, number_cells
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.inference.domain import Columns
     from sfumato.inference.model import Model
+    from sfumato.tables.arrays import Floats, Whole
 
 _BLOCK = 2**22  # cells of one clique that are held at a time, for all rows together
 
@@ -40,8 +39,8 @@ class Conditional:
         model: Model,
         known: Columns,
         *,
-        excluded: Mapping[str, NDArray[np.int64]] | None = None,
-        void: Mapping[str, NDArray[np.int64]] | None = None,
+        excluded: Mapping[str, Whole] | None = None,
+        void: Mapping[str, Whole] | None = None,
     ) -> None:
         self._domain = model.domain
         unknown = set(model.domain) - set(known)
@@ -64,7 +63,7 @@ class Conditional:
                 )
             )
 
-    def weigh(self, columns: Columns, factors: NDArray[np.float64]) -> None:
+    def weigh(self, columns: Columns, factors: Floats) -> None:
         """Makes cells of `columns`, which one clique holds, likelier by `factors`, shaped as their sizes."""
         for part in self._parts:
             names = part.given + part.drawn
@@ -76,7 +75,7 @@ class Conditional:
                 return
         raise RecipeError(f"no clique of the model holds {' x '.join(columns)} and something that is drawn")
 
-    def sample(self, known: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def sample(self, known: Mapping[str, Whole], *, seed: int) -> dict[str, Whole]:
         """Return codes of the unknown columns, one for each row of `known`; the same seed gives the same."""
         rows = next(iter(known.values())).size
         needed = sorted({name for part in self._parts for name in part.given})
@@ -99,7 +98,7 @@ class Conditional:
             which = np.searchsorted(firsts, np.arange(firsts[0], end), side="right") - 1
             heads = order[firsts]
             tables = self._collect({name: known[name][heads] for name in needed}, heads.size)
-            drawn: dict[str, NDArray[np.int64]] = {}
+            drawn: dict[str, Whole] = {}
             for number, part in enumerate(self._parts):
                 self._draw(part, tables[number], which, drawn, places[number][firsts[0] : end])
             for name, codes in drawn.items():
@@ -112,9 +111,9 @@ class Conditional:
         place: int,
         given: Columns,
         drawn: Columns,
-        excluded: Mapping[str, NDArray[np.int64]],
-        void: Mapping[str, NDArray[np.int64]],
-    ) -> NDArray[np.float64]:
+        excluded: Mapping[str, Whole],
+        void: Mapping[str, Whole],
+    ) -> Floats:
         """p(clique) over p(separator), with a row for every cell of what is given."""
         domain, clique = model.domain, model.tree.cliques[place]
         separator = model.tree.separators[place]
@@ -131,7 +130,7 @@ class Conditional:
         table = table.transpose([clique.index(name) for name in (*given, *drawn)])
         return np.ascontiguousarray(table.reshape(math.prod(domain.shape(given)), -1))
 
-    def _collect(self, known: Mapping[str, NDArray[np.int64]], rows: int) -> list[NDArray[np.float64]]:
+    def _collect(self, known: Mapping[str, Whole], rows: int) -> list[Floats]:
         """For every clique and row, what it and all cliques below it say about the columns it draws."""
         tables = [
             part.table[number_cells(known, part.given, self._domain) if part.given else np.zeros(rows, int)]
@@ -157,10 +156,10 @@ class Conditional:
     def _draw(
         self,
         part: _Part,
-        table: NDArray[np.float64],
-        which: NDArray[np.int64],
-        drawn: dict[str, NDArray[np.int64]],
-        places: NDArray[np.float64],
+        table: Floats,
+        which: Whole,
+        drawn: dict[str, Whole],
+        places: Floats,
     ) -> None:
         """Draws what a clique adds, for rows that know what row `which` of `table` does."""
         fresh = tuple(name for name in part.drawn if name not in part.shared)
@@ -188,12 +187,10 @@ class _Part:
     drawn: Columns
     shared: Columns
     above: int
-    table: NDArray[np.float64]
+    table: Floats
 
 
-def _silence(
-    table: NDArray[np.float64], clique: Columns, void: Mapping[str, NDArray[np.int64]]
-) -> NDArray[np.float64]:
+def _silence(table: Floats, clique: Columns, void: Mapping[str, Whole]) -> Floats:
     """Return table in which values of columns with voids tell what they tell among values, voids nothing."""
     axes = tuple(axis for axis, name in enumerate(clique) if name in void and void[name].size)
     if not axes:
@@ -208,9 +205,7 @@ def _silence(
     return np.asarray(np.where(empty, every, told), np.float64)
 
 
-def _search(
-    running: NDArray[np.float64], rows: NDArray[np.int64], places: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def _search(running: Floats, rows: Whole, places: Floats) -> Whole:
     """Return for each of `places`, the first entry of its row of `running` above it, found by halving."""
     low = np.zeros(rows.size, np.int64)
     high = np.full(rows.size, running.shape[1] - 1, np.int64)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.inference.kernels import apply_rows, rearrange, spread_rows
+from sfumato.tables.arrays import Floats, Whole
 
 Columns = tuple[str, ...]
 
@@ -82,9 +82,9 @@ class Domain(Mapping[str, int]):
 class Sparse:
     """Sparse linear queries: row i gives cell members[k] weights[k], for k in starts[i] : starts[i + 1]."""
 
-    starts: NDArray[np.int64]
-    members: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    starts: Whole
+    members: Whole
+    weights: Floats
 
     @property
     def rows(self) -> int:
@@ -105,7 +105,7 @@ class Measurement:
     """
 
     columns: Columns
-    values: NDArray[np.float64]
+    values: Floats
     sigma: float
     queries: Any = None
     variance: float = 0.0
@@ -217,7 +217,7 @@ def _to_sparse(measurement: Measurement, domain: Domain) -> Sparse:
     return Sparse(starts=sparse.starts, members=renumbered[sparse.members], weights=sparse.weights)
 
 
-def _sum_of_all(queries: Sparse, cells: int) -> NDArray[np.float64] | None:
+def _sum_of_all(queries: Sparse, cells: int) -> Floats | None:
     """Return the shortest combination of queries that is the sum of all cells, by conjugate gradients."""
     rows = (queries.starts, queries.members, queries.weights)
     combination = np.zeros(queries.rows)

@@ -44,6 +44,7 @@ from sfumato.inference.kernels import (
 )
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Beliefs, Tree, build_tree
+from sfumato.tables.arrays import Flags, Floats
 
 LARGEST_TREE = 2**25
 """Cells of a tree beyond which a model is refused, a quarter of a gigabyte a table."""
@@ -84,7 +85,7 @@ def estimate(
     total: float | None = None,
     iterations: int | None = None,
     seed: int = 0,
-    zeros: Iterable[tuple[Columns, NDArray[np.bool_]]] = (),
+    zeros: Iterable[tuple[Columns, Flags]] = (),
     limit: int = LARGEST_TREE,
     target: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -130,7 +131,7 @@ def fit_model(
     measurements: list[Measurement],
     *,
     total: float,
-    zeros: Iterable[tuple[Columns, NDArray[np.bool_]]] = (),
+    zeros: Iterable[tuple[Columns, Flags]] = (),
     start: Model | None = None,
     evaluations: int | None = None,
     early_stopping: bool = True,
@@ -170,7 +171,7 @@ def fit_model(
     return fit.model()
 
 
-def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def order_mask(domain: Domain, columns: Columns, mask: Flags) -> Flags:
     """Return `mask` over the cells of `columns` with the columns in the order of the domain, flat."""
     flat = np.asarray(mask, np.bool_).reshape(-1)
     if flat.size != domain.cells(columns):
@@ -260,15 +261,13 @@ class _Answers:
         for each, place in zip(measurements, self.slices, strict=True):
             self._marginals[known[each.columns]].measured.append((each, place))
 
-    def predict(
-        self, beliefs: Beliefs, out: NDArray[np.float64], curvature: NDArray[np.float64] | None = None
-    ) -> None:
+    def predict(self, beliefs: Beliefs, out: Floats, curvature: Floats | None = None) -> None:
         """Sets `out` to the answers of the marginals in `beliefs`.
 
         `curvature`, if given, is set to how fast each answer moves with its multiplier, in units of the
         counts: the sum of its cells' counts times their squared weights.
         """
-        tables: list[NDArray[np.float64]] = []
+        tables: list[Floats] = []
         for marginal in self._marginals:
             source = beliefs.table(-1 - marginal.source) if marginal.source < 0 else tables[marginal.source]
             counted = marginal.counted
@@ -284,12 +283,10 @@ class _Answers:
                 elif curvature is not None:
                     curvature[place] = tables[-1]
 
-    def potentials(
-        self, multipliers: NDArray[np.float64], beliefs: Beliefs, out: NDArray[np.float64]
-    ) -> None:
+    def potentials(self, multipliers: Floats, beliefs: Beliefs, out: Floats) -> None:
         """Sets `out`, the potentials of the cliques, to the sum of all multipliers' queries."""
         out[:] = 0.0
-        tables: list[NDArray[np.float64]] = []
+        tables: list[Floats] = []
         for marginal in self._marginals:
             counted = marginal.counted
             tables.append(np.zeros(marginal.cells) if counted is None else multipliers[counted].copy())
@@ -320,7 +317,7 @@ class _Fit:
         measured: _Answers,
         *,
         total: float,
-        zeros: Iterable[tuple[Columns, NDArray[np.bool_]]],
+        zeros: Iterable[tuple[Columns, Flags]],
         start: Model | None,
     ) -> None:
         self.beliefs = Beliefs(tree)
@@ -471,12 +468,12 @@ class _Fit:
         centre, self.path_length = self._before_step
         self._set_centre(centre)
 
-    def _set_centre(self, potentials: NDArray[np.float64]) -> None:
+    def _set_centre(self, potentials: Floats) -> None:
         self.centre = potentials
         self.multipliers = np.zeros(self.size)
         self.log_normaliser = self._evaluate(self.multipliers)
 
-    def _minimise_dual(self, ridge: NDArray[np.float64], *, most: int) -> bool:
+    def _minimise_dual(self, ridge: Floats, *, most: int) -> bool:
         """Return whether L-BFGS solved a proximal step; `ridge` is the squared penalty on each multiplier."""
         for _ in range(_LBFGS_STEPS):
             gradient = self.answers - self.values + ridge * self.multipliers
@@ -487,7 +484,7 @@ class _Fit:
                 return False
         return False
 
-    def _lbfgs_step(self, gradient: NDArray[np.float64], ridge: NDArray[np.float64]) -> bool:
+    def _lbfgs_step(self, gradient: Floats, ridge: Floats) -> bool:
         """Whether a step was found that lowers the dual; learnt curvature is dropped if it misleads."""
         metric = 1 / (self.curvature + ridge)
         if self._line_search(self._lbfgs_direction(gradient, ridge, metric), gradient, ridge):
@@ -497,9 +494,7 @@ class _Fit:
         self.pairs.clear()
         return self._line_search(-metric * gradient / 4, gradient, ridge)
 
-    def _lbfgs_direction(
-        self, gradient: NDArray[np.float64], ridge: NDArray[np.float64], metric: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _lbfgs_direction(self, gradient: Floats, ridge: Floats, metric: Floats) -> Floats:
         """Return the two-loop recursion, with `metric`, the curvature of single answers, in its middle."""
         vector = gradient.copy()
         pairs = []
@@ -524,9 +519,7 @@ class _Fit:
             vector += (weight - float(np.dot(bend, vector)) / product) * move
         return -vector
 
-    def _line_search(
-        self, direction: NDArray[np.float64], gradient: NDArray[np.float64], ridge: NDArray[np.float64]
-    ) -> bool:
+    def _line_search(self, direction: Floats, gradient: Floats, ridge: Floats) -> bool:
         """Return whether backtracking found a step along `direction` that lowers the dual enough."""
         slope = float(np.dot(gradient, direction))
         if not slope < 0:
@@ -553,13 +546,11 @@ class _Fit:
         self.log_normaliser = self._evaluate(self.multipliers)
         return False
 
-    def _dual(
-        self, log_normaliser: float, multipliers: NDArray[np.float64], ridge: NDArray[np.float64]
-    ) -> float:
+    def _dual(self, log_normaliser: float, multipliers: Floats, ridge: Floats) -> float:
         linear = float(np.dot(multipliers, self.values))
         return self.total * log_normaliser - linear + 0.5 * float(np.dot(multipliers, ridge * multipliers))
 
-    def _loss_at(self, multipliers: NDArray[np.float64], weighted: NDArray[np.float64]) -> float:
+    def _loss_at(self, multipliers: Floats, weighted: Floats) -> float:
         """The loss at `multipliers`, infinite where no model is; `weighted` is set to weighted residuals."""
         try:
             self.log_normaliser = self._evaluate(multipliers)
@@ -567,11 +558,11 @@ class _Fit:
             return math.inf
         return self._weigh_residuals(weighted)
 
-    def _weigh_residuals(self, weighted: NDArray[np.float64]) -> float:
+    def _weigh_residuals(self, weighted: Floats) -> float:
         """Return the loss; `weighted` is set to the residuals over their variances."""
         return self.constant_loss + float(weigh(self.answers, self.values, self.variances, weighted))
 
-    def _evaluate(self, multipliers: NDArray[np.float64]) -> float:
+    def _evaluate(self, multipliers: Floats) -> float:
         """Return the log-normaliser at `multipliers`: one pass up and one pass down the tree."""
         self.measured.potentials(multipliers, self.beliefs, self.potentials)
         self.potentials += self.centre
@@ -584,7 +575,7 @@ class _Fit:
 
 def _shift_to_total(
     measured: _Answers, measurements: list[Measurement], total: float
-) -> tuple[NDArray[np.float64], float]:
+) -> tuple[Floats, float]:
     """The values with counts shifted to sum to `total`, as every model's do, and the loss of the shifts."""
     values, loss = measured.values.copy(), 0.0
     for each, place in zip(measurements, measured.slices, strict=True):

@@ -20,11 +20,11 @@ from functools import reduce
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.inference.domain import Columns
+from sfumato.tables.arrays import Floats, Whole
 
-Numbers = NDArray[np.float64]
+Numbers = Floats
 
 _ROUNDING = 1e-9  # the share of a sum of squares below which it is zero but for rounding
 _DENSE = 2**22  # numbers up to which sums by group and cell are listed whole
@@ -60,8 +60,8 @@ class Cells:
     """Some cells of `columns`, by the code of each in every column, parted into groups 0 to `rows` - 1."""
 
     columns: Columns
-    codes: Mapping[str, NDArray[np.int64]]
-    groups: NDArray[np.int64]
+    codes: Mapping[str, Whole]
+    groups: Whole
     rows: int
 
 
@@ -215,7 +215,7 @@ class Evidence:
 
     def _sum_up(
         self, cells: Cells, part: Columns, one: Numbers, other: Numbers
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Numbers, Numbers]:
+    ) -> tuple[Whole, Whole, Numbers, Numbers]:
         """Return pairs of a group and a cell of `part`, and the sums of both weights in each."""
         size = math.prod(self._shape(part))
         place = reduce(lambda so_far, name: so_far * self.sizes[name] + cells.codes[name], part, cells.groups)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.tables.arrays import Floats
+
 Columns = tuple[str, ...]
 Pattern = tuple[int, int, int, int, int, int]
 """The sizes of axes, alternately kept and summed: one kernel call from a table to a marginal, or back."""
@@ -27,9 +29,7 @@ def find_steps(sizes: Mapping[str, int], columns: Columns, kept: Columns) -> tup
     return _steps(tuple(sizes[name] for name in columns), tuple(name in kept for name in columns))
 
 
-def marginalise(
-    table: NDArray[np.float64], steps: tuple[Pattern, ...], out: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def marginalise(table: Floats, steps: tuple[Pattern, ...], out: Floats | None = None) -> Floats:
     """Return the marginal of the flat `table`."""
     for place, pattern in enumerate(steps):
         final = place == len(steps) - 1
@@ -39,12 +39,12 @@ def marginalise(
     return table
 
 
-def spread(small: NDArray[np.float64], steps: tuple[Pattern, ...], table: NDArray[np.float64]) -> None:
+def spread(small: Floats, steps: tuple[Pattern, ...], table: Floats) -> None:
     """Adds the marginal `small` to every cell of `table` that it covers."""
     add_over(_widen(small, steps), steps[0], table)
 
 
-def multiply(small: NDArray[np.float64], steps: tuple[Pattern, ...], table: NDArray[np.float64]) -> None:
+def multiply(small: Floats, steps: tuple[Pattern, ...], table: Floats) -> None:
     """Multiplies every cell of `table` by its entry of the marginal `small`."""
     multiply_over(_widen(small, steps), steps[0], table)
 
@@ -57,7 +57,7 @@ def rearrange(values: NDArray[Any], names: Columns, order: Columns, shape: tuple
     return np.ascontiguousarray(values.reshape(shape).transpose(axes)).reshape(-1)
 
 
-def _widen(small: NDArray[np.float64], steps: tuple[Pattern, ...]) -> NDArray[np.float64]:
+def _widen(small: Floats, steps: tuple[Pattern, ...]) -> Floats:
     """Return the marginal `small`, spread back to what the first of `steps` gives."""
     for place in range(len(steps) - 1, 0, -1):
         wider = np.zeros(_kept_cells(steps[place - 1]))

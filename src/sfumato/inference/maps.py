@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.inference.shrinkage import Shrinkage, fit_shrinkage
+from sfumato.tables.arrays import Flags, Floats, Whole
 
-Floats = NDArray[np.float64]
 Noisy = tuple[Floats, float]
 """Noisy counts and the scale of their Laplace noise, both in records."""
 
@@ -138,7 +137,9 @@ class _Fitting:
         values, scale = noisy
         shrinkage = fit_shrinkage(values, predicted, scale=scale)
         if self.guide is not None:
-            factors = _correct(predicted, _sum_to(self.guide, CELLS, level))
+            guide = _sum_to(self.guide, CELLS, level)
+            # How far its counts are from predictions brought to its size, as if one record more agreed.
+            factors = (guide + 1) / (predicted * (guide.sum() / predicted.sum()) + 1)
             other = fit_shrinkage(values, predicted * factors, scale=scale)
             if other.likelihood > shrinkage.likelihood:
                 shrinkage, predicted = other, predicted * factors
@@ -151,7 +152,7 @@ class _Fitting:
         return expected
 
 
-def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> NDArray[np.int64]:
+def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> Whole:
     """Return for every place and period, the counts whose pie has the best expected score among likely maps.
 
     Candidates are no slice at all, and the one, two, ... up to twenty slices that are expected to be largest.
@@ -171,7 +172,7 @@ def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> NDArray[np
     return chosen
 
 
-def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
+def choose_slices(likely: Floats, totals: Floats) -> Whole:
     """Return the counts of rows with these `totals` that score best on average over the draws `likely`.
 
     >>> sure = np.array([[[6.0, 3.0, 0.0]], [[6.0, 3.0, 0.0]]])
@@ -201,7 +202,7 @@ def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
     return chosen
 
 
-def _share_out(likely: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def _share_out(likely: Floats) -> tuple[Floats, Flags]:
     """Return the shares of the slices that show, and where nothing does."""
     totals = likely.sum(axis=2, keepdims=True)
     shown = np.where(likely * _SLICES >= totals, likely, 0)
@@ -209,7 +210,7 @@ def _share_out(likely: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     return shown / np.maximum(sums, _TINY)[:, :, None], sums == 0
 
 
-def _score_nothing(shares: Floats, empty: NDArray[np.bool_], sums: Floats) -> Floats:
+def _score_nothing(shares: Floats, empty: Flags, sums: Floats) -> Floats:
     """Return the score of a row without slices, which is compared as a flat one."""
     flat = 1 / shares.shape[2]
     middle = shares + flat
@@ -218,7 +219,7 @@ def _score_nothing(shares: Floats, empty: NDArray[np.bool_], sums: Floats) -> Fl
     return np.asarray(np.where(empty, 1.0, np.clip(1 - distance - _BIAS * (sums > _FREE_BIAS), 0, 1)))
 
 
-def _score_slices(seen: Floats, pie: Floats, empty: NDArray[np.bool_], gaps: Floats) -> Floats:
+def _score_slices(seen: Floats, pie: Floats, empty: Flags, gaps: Floats) -> Floats:
     """Return score of the slices `pie`, of which the draws have the shares `seen`; `gaps` are of totals."""
     middle = np.maximum(seen + pie, _TINY)
     terms = seen * np.log2(2 * np.maximum(seen, _TINY) / middle) + pie * np.log2(
@@ -243,12 +244,6 @@ def _add_up(noisy: Noisy, level: tuple[int, ...], kept: tuple[int, ...]) -> Nois
 
 def _sum_to(values: Floats, level: tuple[int, ...], kept: tuple[int, ...]) -> Floats:
     return np.asarray(values.sum(axis=tuple(place for place, axis in enumerate(level) if axis not in kept)))
-
-
-def _correct(predicted: Floats, guide: Floats) -> Floats:
-    """How far the guide's counts are from predictions brought to its size, as if one record more agreed."""
-    expected = predicted * (guide.sum() / predicted.sum())
-    return np.asarray((guide + 1) / (expected + 1))
 
 
 def _rake(margins: Mapping[tuple[int, ...], Floats]) -> Floats:

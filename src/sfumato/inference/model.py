@@ -20,10 +20,9 @@ from sfumato.inference.kernels import find_steps, marginalise, rearrange
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from sfumato.inference.domain import Columns, Domain
     from sfumato.inference.tree import Tree
+    from sfumato.tables.arrays import Floats, Whole
 
     _Schedule = tuple[Columns, list[tuple[int, Columns, set[str]]]]
 
@@ -41,7 +40,7 @@ class Model:
     """
 
     tree: Tree
-    values: NDArray[np.float64]
+    values: Floats
     _: KW_ONLY
     total: float
     loss: float = 0.0
@@ -69,11 +68,11 @@ class Model:
         """Return the columns of the model."""
         return self.tree.domain
 
-    def table(self, place: int) -> NDArray[np.float64]:
+    def table(self, place: int) -> Floats:
         """Return the flat marginal of one clique."""
         return self.values[self._ends[place] : self._ends[place + 1]]
 
-    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+    def marginal(self, columns: Columns) -> Floats:
         """Return expected counts of every combination of `columns`, shaped by their sizes in that order."""
         columns = tuple(columns)
         ordered = self.domain.order(columns)
@@ -86,7 +85,7 @@ class Model:
         shaped = flat.reshape(self.domain.shape(ordered))
         return shaped.transpose([ordered.index(name) for name in columns])
 
-    def flat_marginal(self, columns: Columns) -> NDArray[np.float64]:
+    def flat_marginal(self, columns: Columns) -> Floats:
         """Return the expected counts of `columns`, which are in the order of the domain, as a flat array."""
         if not columns:
             return np.array([self.total])
@@ -98,7 +97,7 @@ class Model:
             self._elimination = Elimination(self.tree, self.table)
         return self._elimination.marginal(columns)
 
-    def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
+    def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, Whole]:
         """Return `rows` rows, by default as many as the model has records, as codes by column.
 
         The marginals of cliques agree with the model to within rounding; columns that no clique joins
@@ -109,7 +108,7 @@ class Model:
             raise RecipeError("the number of rows must be a whole number of at least 0")
         generator = np.random.Generator(np.random.PCG64(self.seed if seed is None else seed))
         tree, domain = self.tree, self.domain
-        columns: dict[str, NDArray[np.int64]] = {}
+        columns: dict[str, Whole] = {}
         rank = np.zeros(count, np.int64)  # where a row stands among all rows, by the columns it has
         for place, clique in enumerate(tree.cliques):
             separator = tree.separators[place]
@@ -136,9 +135,7 @@ class Model:
         return {name: columns[name] for name in domain}
 
 
-def number_cells(
-    codes: Mapping[str, NDArray[np.int64]], columns: Sequence[str], sizes: Mapping[str, int]
-) -> NDArray[np.int64]:
+def number_cells(codes: Mapping[str, Whole], columns: Sequence[str], sizes: Mapping[str, int]) -> Whole:
     """Return the cell of every row in the marginal of `columns`, in row-major order, from their codes."""
     cells = np.zeros(len(codes[columns[0]]), np.int64)
     for name in columns:
@@ -153,17 +150,17 @@ class Elimination:
     by p(separator), multiplies its own table and sums out what nobody needs any more.
     """
 
-    def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
+    def __init__(self, tree: Tree, table: Callable[[int], Floats]) -> None:
         self._tree = tree
         self._table = table
         self._near, self._component = tree.connect()
-        self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
+        self._known: dict[tuple[int, int, Columns], tuple[Columns, Floats]] = {}
         self._schedules: dict[tuple[int, int, Columns], _Schedule] = {}
         self._sides: dict[tuple[int, int], set[str]] = {}
-        self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
+        self._projected: dict[tuple[int, Columns], Floats] = {}
         self._cells = max(map(tree.domain.cells, tree.cliques))
 
-    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+    def marginal(self, columns: Columns) -> Floats:
         """Return the counts of `columns`, in the order of the domain, as a flat array."""
         groups: dict[int, list[str]] = {}
         for name in columns:
@@ -178,7 +175,7 @@ class Elimination:
             names += tuple(group)
         return rearrange(values, names, columns, self._tree.domain.shape(names))
 
-    def _connected(self, columns: Columns) -> NDArray[np.float64]:
+    def _connected(self, columns: Columns) -> Floats:
         """Return the same for columns of one component."""
         query = set(columns)
         cliques = self._tree.cliques
@@ -214,7 +211,7 @@ class Elimination:
             self._sides[place, sender] = found
         return self._sides[place, sender]
 
-    def _collect(self, place: int, towards: int, query: Columns) -> tuple[Columns, NDArray[np.float64]]:
+    def _collect(self, place: int, towards: int, query: Columns) -> tuple[Columns, Floats]:
         """p(separator towards the asker, query columns from here on), as names and a flat array."""
         key = (place, towards, query)
         if key in self._known:
@@ -271,7 +268,7 @@ class Elimination:
             peak = max(peak, domain.cells(names), self._peak(other, place, there))
         return peak
 
-    def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
+    def _project(self, place: int, names: Columns) -> Floats:
         key = (place, names)
         if key in self._projected:
             return self._projected[key]
@@ -284,12 +281,12 @@ class Elimination:
     def _join(
         self,
         names: Columns,
-        values: NDArray[np.float64],
+        values: Floats,
         below: Columns,
-        table: NDArray[np.float64],
+        table: Floats,
         separator: Columns,
         needed: set[str],
-    ) -> tuple[Columns, NDArray[np.float64]]:
+    ) -> tuple[Columns, Floats]:
         """Return both tables joined over `separator`, of which only what is needed is kept."""
         domain = self._tree.domain
         batch = tuple(name for name in separator if name in needed)
@@ -308,7 +305,7 @@ class Elimination:
         return (*batch, *left, *right), product.reshape(-1)
 
 
-def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+def draw_places(count: int, *, seed: int, turn: int) -> Floats:
     """Return `count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
 
     >>> draw_places(3, seed=0, turn=1).size
@@ -317,7 +314,7 @@ def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
     return _generator(seed, turn).random(count)
 
 
-def draw_scattered(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+def draw_scattered(count: int, *, seed: int, turn: int) -> Floats:
     """As `draw_places`, but any sixteen neighbours have one number in each sixteenth.
 
     >>> sorted((draw_scattered(16, seed=0, turn=1) * 16).astype(int).tolist()) == list(range(16))
@@ -326,7 +323,7 @@ def draw_scattered(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
     return _scatter(count, _generator(seed, turn)) / 2.0**32
 
 
-def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+def draw_codes(shares: Floats, count: int, *, seed: int, turn: int) -> Whole:
     """Return `count` places in `shares`, in these proportions to within rounding, in random order.
 
     >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
@@ -342,12 +339,12 @@ def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int)
 
 
 def assign_identifiers(
-    groups: NDArray[np.int64],
+    groups: Whole,
     *,
     most: int,
     seed: int,
-    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-) -> NDArray[np.int64]:
+    public: tuple[Whole, Whole] | None = None,
+) -> Whole:
     """Return an identifier for every row, none on more than `most` rows.
 
     `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
@@ -391,9 +388,7 @@ def assign_identifiers(
     return result
 
 
-def assign_runs(
-    codes: NDArray[np.int64], shares: NDArray[np.float64], *, span: int, most: int, seed: int
-) -> NDArray[np.int64]:
+def assign_runs(codes: Whole, shares: Floats, *, span: int, most: int, seed: int) -> Whole:
     """Return an identifier for every row, whose rows have less than `span` between their `codes`.
 
     An identifier has as many rows as `span` draws of 1, 2, ... in the proportions `shares` add up to, and
@@ -418,11 +413,11 @@ def _generator(seed: int, turn: int) -> np.random.Generator:
 
 
 def _deal(
-    weights: NDArray[np.float64],
-    group: NDArray[np.int64],
-    rank: NDArray[np.int64],
+    weights: Floats,
+    group: Whole,
+    rank: Whole,
     generator: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Whole:
     """Return a value for every row: group g gets value v in proportion to weights[g, v]."""
     groups, values = weights.shape
     members = np.bincount(group, minlength=groups)
@@ -453,14 +448,14 @@ def _deal(
     return result
 
 
-def _scatter(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+def _scatter(count: int, generator: np.random.Generator) -> Whole:
     """Return random numbers below 2^32, of which every block of sixteen has one in each sixteenth."""
     blocks = -(-count // 16)
     strata = np.argsort(generator.integers(2**32, size=(blocks, 16)), axis=1).reshape(-1)[:count]
     return strata * 2**28 + generator.integers(2**28, size=count)
 
 
-def _rerank(rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: list[int]) -> NDArray[np.int64]:
+def _rerank(rank: Whole, columns: list[Whole], sizes: list[int]) -> Whole:
     for codes, size in zip(columns, sizes, strict=True):
         rank = rank * size + codes
         if int(rank.max(initial=0)) > 2**31:

@@ -6,15 +6,15 @@ import math
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.law import Law
+from sfumato.tables.arrays import Floats, Whole
 
 _STRAY = 1e-3
 _ABOVE = 2  # intervals above the last in which people are seen
 
 
-def find_people(noisy_counts: NDArray[np.int64], law: Law) -> NDArray[np.float64]:
+def find_people(noisy_counts: Whole, law: Law) -> Floats:
     """How many individuals are in each of ascending intervals, as far as noise of this `law` tells.
 
     The few who are just above all that is seen for certain would be cut without a word, so that two further

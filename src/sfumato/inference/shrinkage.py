@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.inference.kernels import draw_components, draw_counts
+from sfumato.tables.arrays import Flags, Floats, Whole
 
 _STEP = 0.1  # of the grid, in logarithms
 _RATIOS = np.arange(-40, 41, 4)  # in steps: from 1/55 to 55
@@ -46,19 +46,19 @@ class Shrinkage:
     `likelihood` is the logarithm of what the predictions it was fitted with make of the noisy values.
     """
 
-    noisy: NDArray[np.float64]
+    noisy: Floats
     scale: float
-    clear: NDArray[np.bool_]
-    counts: NDArray[np.float64]
-    table: NDArray[np.float64]
-    prior: NDArray[np.float64]
-    noise: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    places: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    clear: Flags
+    counts: Floats
+    table: Floats
+    prior: Floats
+    noise: Floats
+    sums: Floats
+    places: Whole
+    weights: Floats
     likelihood: float
 
-    def expect(self, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
+    def expect(self, predicted: Floats) -> Floats:
         """Return the expected counts."""
         keys, cells = np.unique(
             _find_levels(predicted, self.table.shape[0]) * self.noise.shape[0] + self.places,
@@ -73,9 +73,7 @@ class Shrinkage:
         found = np.where(self.clear, self.noisy, means[cells.reshape(-1)])
         return np.asarray(found.reshape(predicted.shape), np.float64)
 
-    def draw(
-        self, predicted: NDArray[np.float64], random: np.random.Generator
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def draw(self, predicted: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
         """Return counts as they may be, and the means of the Poisson laws behind them."""
         levels = _find_levels(predicted, self.table.shape[0])
         found = np.empty(levels.size, np.int64)
@@ -95,7 +93,7 @@ class Shrinkage:
         return counts.reshape(predicted.shape), means.reshape(predicted.shape)
 
 
-def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *, scale: float) -> Shrinkage:
+def fit_shrinkage(noisy: Floats, predicted: Floats, *, scale: float) -> Shrinkage:
     """Return shrinkage of `noisy` counts, whose Laplace noise has this `scale`, towards those `predicted`.
 
     >>> noisy = np.array([3.0, -2.0, 40.0, 1.0])
@@ -146,8 +144,8 @@ def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *,
 
 
 def shrink_counts(
-    noisy: NDArray[np.float64], deviations: NDArray[np.float64], predicted: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    noisy: Floats, deviations: Floats, predicted: Floats | None = None
+) -> tuple[Floats, Floats]:
     """Return expected counts behind `noisy` ones with Gaussian noise of these `deviations`, and their own.
 
     All counts are taken for draws of one law on multiples of what is `predicted` for each, or else of their
@@ -182,18 +180,18 @@ def shrink_counts(
     return np.where(clear, noisy, means), np.where(clear, deviations, spread)
 
 
-def _list_multiples(most: float = 1.0) -> NDArray[np.float64]:
+def _list_multiples(most: float = 1.0) -> Floats:
     """0, and multiples of what is expected from a count, so far that `most` is among them."""
     above = np.arange(_MULTIPLES[-1] + 1, math.ceil(10 * math.log(max(most, 1.0))) + 1)
     return np.append(0.0, np.exp(np.append(_MULTIPLES, above) / 10))
 
 
 def _weigh_spreads(
-    fits: NDArray[np.float64],
-    empty: NDArray[np.float64],
-    levels: NDArray[np.int64],
-    places: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], float]:
+    fits: Floats,
+    empty: Floats,
+    levels: Whole,
+    places: Whole,
+) -> tuple[Floats, float]:
     """Return the weights of the ratios, that of 0 last, and the likelihood they give to the noisy values."""
     laws = np.array([_spread_ratios(shape) for shape in _SHAPES])
     if not levels.size:
@@ -207,7 +205,7 @@ def _weigh_spreads(
     return weights, float(times @ np.log(np.maximum(chances @ weights, _UNHEARD)))
 
 
-def _spread_ratios(shape: float) -> NDArray[np.float64]:
+def _spread_ratios(shape: float) -> Floats:
     """Return a gamma law of mean 1 on the ratios; what lies below the least of them is 0."""
     ratios = np.exp(_RATIOS * _STEP)
     law = np.exp(shape * (np.log(ratios) - ratios + 1))
@@ -215,7 +213,7 @@ def _spread_ratios(shape: float) -> NDArray[np.float64]:
     return np.asarray(law / law.sum())
 
 
-def _list_counts(most: float, scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _list_counts(most: float, scale: float) -> tuple[Floats, Floats]:
     """Return counts from 0 to `most` that stand for those around them, and for how many each stands."""
     counts = [float(count) for count in range(_FINE)]
     while counts[-1] < most:
@@ -226,6 +224,6 @@ def _list_counts(most: float, scale: float) -> tuple[NDArray[np.float64], NDArra
     return np.array(counts), np.diff([-0.5, *middle, counts[-1] + 0.5])
 
 
-def _find_levels(predicted: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _find_levels(predicted: Floats, size: int) -> Whole:
     levels = np.rint(np.log(np.maximum(predicted.reshape(-1), 1e-9)) / _STEP).astype(np.int64) - _LOWEST
     return np.clip(levels, _REACH, size - _REACH - 1)

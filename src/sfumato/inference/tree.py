@@ -13,10 +13,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import NoMass, RecipeError
 from sfumato.inference.kernels import eliminate, find_steps, marginalise, multiply, spread
+from sfumato.tables.arrays import Flags, Floats
 
 if TYPE_CHECKING:
     from sfumato.inference.domain import Columns, Domain
@@ -79,7 +79,7 @@ def build_tree(domain: Domain, marginals: Iterable[Columns], *, limit: int | Non
     clique named and the marginal whose removal shrinks it most.
     """
     sets = sorted({frozenset(columns) for columns in marginals}, key=sorted)
-    tree = _assemble(domain, _find_cliques(domain, sets))
+    tree = _assemble(domain, sets)
     if limit is not None and tree.cells > limit:
         _refuse(domain, sets, tree, limit)
     return tree
@@ -157,7 +157,7 @@ class Beliefs:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self._empty: NDArray[np.bool_] | None = None
+        self._empty: Flags | None = None
         ends = np.cumsum([tree.domain.cells(clique) for clique in tree.cliques]).tolist()
         self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         self.values = np.empty(ends[-1])
@@ -170,11 +170,11 @@ class Beliefs:
             for parent, separator in zip(tree.parents, tree.separators, strict=True)
         ]
 
-    def table(self, place: int) -> NDArray[np.float64]:
+    def table(self, place: int) -> Floats:
         """Return the flat table of one clique."""
         return self.values[self.slices[place]]
 
-    def forbid(self, zeros: Iterable[tuple[Columns, NDArray[np.bool_]]]) -> None:
+    def forbid(self, zeros: Iterable[tuple[Columns, Flags]]) -> None:
         """Keeps impossible cells empty from now on."""
         for columns, mask in zeros:
             place = self.tree.home(columns)
@@ -187,7 +187,7 @@ class Beliefs:
             spread(mask.astype(np.float64), steps, spread_mask)
             self._empty[self.slices[place]] |= spread_mask > 0
 
-    def express(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    def express(self, tables: Sequence[Floats]) -> Floats:
         """Potentials of the model with these marginals of the cliques: each given what its parent tells."""
         potentials = np.empty(self.values.size)
         for place, (part, table) in enumerate(zip(self.slices, tables, strict=True)):
@@ -197,7 +197,7 @@ class Beliefs:
                 spread(-shared, self._up[place], potentials[part])
         return potentials
 
-    def calibrate(self, potentials: NDArray[np.float64], *, total: float) -> float:
+    def calibrate(self, potentials: Floats, *, total: float) -> float:
         """Return the log-normaliser of `potentials`; the tables become marginals that sum to `total`."""
         tree = self.tree
         log_normaliser = 0.0
@@ -209,7 +209,7 @@ class Beliefs:
         np.exp(self.values, out=self.values)
         if self._empty is not None:
             self.values[self._empty] = 0.0
-        upward: list[NDArray[np.float64]] = [np.empty(0)] * len(tree.cliques)
+        upward: list[Floats] = [np.empty(0)] * len(tree.cliques)
         for place in range(len(tree.cliques) - 1, 0, -1):
             message = marginalise(self.table(place), self._up[place])
             highest = _check_mass(float(message.max()))
@@ -229,9 +229,7 @@ class Beliefs:
         return log_normaliser + math.log(mass)
 
 
-def _eliminate(
-    domain: Domain, marginals: Iterable[Iterable[str]]
-) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
+def _eliminate(domain: Domain, marginals: Iterable[Iterable[str]]) -> tuple[float, Flags, Flags]:
     """Return cells, all cliques and which of them are maximal, of the best of three greedy eliminations."""
     place = {name: index for index, name in enumerate(domain)}
     count = len(place)
@@ -247,17 +245,12 @@ def _eliminate(
     return min(found, key=lambda each: each[0])
 
 
-def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+def _assemble(domain: Domain, sets: Sequence[frozenset[str]]) -> Tree:
+    """Return a maximum spanning tree of what the cliques of `sets` share, grown from the largest clique."""
     names = tuple(domain)
     _, cliques, maximal = _eliminate(domain, sets)
-    return [frozenset(names[index] for index in np.flatnonzero(row)) for row in cliques[maximal]]
-
-
-def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
-    """Return a maximum spanning tree of what cliques share, grown from the largest clique."""
-    ordered = sorted(
-        (domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each)
-    )
+    found = (tuple(names[index] for index in np.flatnonzero(row)) for row in cliques[maximal])
+    ordered = sorted(found, key=lambda each: (-domain.cells(each), each))
     left = dict(enumerate(ordered))
     placed: list[int] = []
     parents: list[int] = []

@@ -5,13 +5,13 @@
 'income'
 """
 
+from sfumato.inference.models.cumulative import Quantile
 from sfumato.learn.model import (
     AdditivePredictor,
     ClusterPredictor,
     Distribution,
     Model,
     NetworkPredictor,
-    Quantile,
     RegressionPredictor,
     open_model,
     parse_model,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -22,11 +21,12 @@ from sfumato.core.facts.domain import Bins, IntegerRange, Period, Tuples, Values
 from sfumato.core.questions.moments import SCORE_GRID
 from sfumato.inference.models.additive import AdditiveModel, Score, label_cells, read_model
 from sfumato.inference.models.clusters import ClusterModel, read_clusters
-from sfumato.inference.models.cumulative import DistributionModel, read_distribution
+from sfumato.inference.models.cumulative import DistributionModel, Quantile, read_distribution
 from sfumato.inference.models.document import FORMAT, pack_model
 from sfumato.inference.models.linear import RegressionModel, read_regression
 from sfumato.inference.models.network import NetworkModel, read_network
 from sfumato.release.folder import open_folder
+from sfumato.tables.arrays import Floats, Whole
 from sfumato.tables.codes import encode_public
 from sfumato.tables.read import TableLike, read_table
 
@@ -42,6 +42,8 @@ class Model(ABC):
 
     of_unknown: ClassVar[str]
     """What values that the model does not know do."""
+    no_sql: ClassVar[str] = ""
+    """Why there is no SQL that predicts."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = dict(document)
@@ -60,12 +62,14 @@ class Model(ABC):
     def _read(self) -> _AnyModel:
         """Return the model that the document describes."""
 
-    @abstractmethod
     def to_sql(self, table: str) -> str:
         """Return a SELECT that predicts for every row of `table`: one CASE per term, for any database.
 
         Classes get their `probability`, one column each if there are more than two; numbers are `predicted`.
+        Other models than additive, linear and logistic ones are refused.
         """
+        del table
+        raise ReleaseError(self.no_sql)
 
     def __repr__(self) -> str:
         terms = ", ".join(self.inputs)
@@ -110,7 +114,7 @@ class Model(ABC):
         codes, rows = self._encode(data)
         return self._model.numbers(codes, rows)
 
-    def predict_proba(self, data: TableLike) -> NDArray[np.float64]:
+    def predict_proba(self, data: TableLike) -> Floats:
         """Return the probability of every class, one row for every row of `data`."""
         self._require_classes()
         codes, rows = self._encode(data)
@@ -146,7 +150,7 @@ class Model(ABC):
                 f"the model predicts {self.target!r} as a number, so it has no classes; use predict"
             )
 
-    def _encode(self, data: TableLike) -> tuple[dict[str, NDArray[np.int64]], int]:
+    def _encode(self, data: TableLike) -> tuple[dict[str, Whole], int]:
         table = read_table(data, side="new data", columns=self.stored)
         try:
             codes = {name: encode_public(column, table) for name, column in self._columns.items()}
@@ -264,6 +268,10 @@ class NetworkPredictor(Model):
     """
 
     of_unknown: ClassVar[str] = "count as the middle of their bounds, or as the label that was left out"
+    no_sql: ClassVar[str] = (
+        "a network is not exported to SQL: it would be thousands of terms in nested expressions; predict "
+        "with predict or `sfumato predict`, take to_json(), or fit additive, linear or logistic"
+    )
     _model: NetworkModel
 
     def _read(self) -> NetworkModel:
@@ -272,27 +280,12 @@ class NetworkPredictor(Model):
             raise ValueError
         return model
 
-    def to_sql(self, table: str) -> str:
-        """Refused: a network has no form that a person or every database could read."""
-        raise RecipeError(
-            "a network is not exported to SQL: it would be thousands of terms in nested expressions; predict "
-            "with predict or `sfumato predict`, take to_json(), or fit additive, linear or logistic"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantile:
-    """A quantile, and the ends of an interval that holds that of the table with 95 %, given the noise."""
-
-    value: float
-    low_95: float
-    high_95: float
-
 
 class Distribution(Model):
     """A released distribution: cumulative counts of one column, and all quantiles of it."""
 
     of_unknown: ClassVar[str] = "are in no cell"
+    no_sql: ClassVar[str] = "a distribution predicts nothing; its table can be loaded as it is"
     _model: DistributionModel
 
     def _read(self) -> DistributionModel:
@@ -305,7 +298,7 @@ class Distribution(Model):
                 "a quantile is a share above 0 and below 1, such as 0.5 for the median; noisy counts do "
                 "not tell the smallest and the largest value"
             )
-        return Quantile(**self._model.quantile(self._row(group), float(share)))
+        return self._model.quantile(self._row(group), float(share))
 
     def share_upto(self, value: float, *, group: object = None) -> float:
         """Return the share of the records up to `value`, in the steps of the release."""
@@ -327,19 +320,12 @@ class Distribution(Model):
             )
         return row
 
-    def predict(self, data: TableLike) -> NDArray[Any]:
-        """Raises an error: a distribution predicts nothing."""
-        raise ReleaseError("a distribution predicts nothing; ask it for `quantile(0.5)`")
-
-    def to_sql(self, table: str) -> str:
-        """Raises an error: a distribution predicts nothing."""
-        raise ReleaseError("a distribution predicts nothing; its table can be loaded as it is")
-
 
 class ClusterPredictor(Model):
     """Released centres: `predict` gives the number of the nearest one, as the release numbers them."""
 
     of_unknown: ClassVar[str] = "put a row into no cluster, which is number 0"
+    no_sql: ClassVar[str] = "clusters have no form in SQL; use predict"
     _model: ClusterModel
 
     def _read(self) -> ClusterModel:
@@ -351,18 +337,14 @@ class ClusterPredictor(Model):
         return bool(self._document["found"])
 
     @property
-    def centres(self) -> NDArray[np.float64]:
+    def centres(self) -> Floats:
         """Return the centres in the units of the columns, the largest cluster first."""
         return np.array(self._document["centres"], np.float64)
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Whole:
         """Return the noisy number of records that are nearest to each centre."""
         return np.array(self._document["sizes"], np.int64)
-
-    def to_sql(self, table: str) -> str:
-        """Raises an error: centres are compared by `predict`."""
-        raise ReleaseError("clusters have no form in SQL; use predict")
 
 
 _KINDS: dict[str, type[Model]] = {

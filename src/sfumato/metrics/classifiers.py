@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.metrics.encode import CodedPair, Side
+    from sfumato.tables.arrays import Flags, Floats, Whole
 
-    Features = Sequence[NDArray[np.int64]]
-    Codes = dict[str, NDArray[np.int64]]
+    Features = Sequence[Whole]
+    Codes = dict[str, Whole]
 
 _MOST_FEATURES = 400  # the curvature has their square, and inverting it costs the cube
 _MOST_LEVELS = 50
@@ -97,7 +98,7 @@ def measure_propensity(pair: CodedPair, *, seed: int, most_records: int) -> Prop
     )
 
 
-def area_under_curve(scores: NDArray[np.float64], outcome: NDArray[np.bool_]) -> float:
+def area_under_curve(scores: Floats, outcome: Flags) -> float:
     """Returns the chance that a positive scores above a negative, ties counting half.
 
     >>> area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
@@ -172,10 +173,10 @@ class _Encoder:
     """How codes become features: per column, the feature of every code; rare codes share one."""
 
     columns: tuple[str, ...]
-    tables: tuple[NDArray[np.int64], ...]
+    tables: tuple[Whole, ...]
     sizes: tuple[int, ...]
 
-    def apply(self, codes: Codes) -> list[NDArray[np.int64]]:
+    def apply(self, codes: Codes) -> list[Whole]:
         """Returns the feature of every record in every column."""
         return [table[codes[name]] for name, table in zip(self.columns, self.tables, strict=True)]
 
@@ -201,7 +202,7 @@ def _choose_features(pair: CodedPair, columns: Sequence[str], codes: Codes) -> _
     return _Encoder(tuple(columns), tuple(tables), tuple(sizes))
 
 
-def fit_logistic(features: Features, sizes: Sequence[int], outcome: NDArray[np.bool_]) -> NDArray[np.float64]:
+def fit_logistic(features: Features, sizes: Sequence[int], outcome: Flags) -> Floats:
     """Coefficients, the constant first, that maximise the penalised likelihood.
 
     Iteratively reweighted least squares; a step that does not gain is halved until it does.
@@ -237,49 +238,41 @@ def fit_logistic(features: Features, sizes: Sequence[int], outcome: NDArray[np.b
     return coefficients
 
 
-def predict(
-    features: Features, sizes: Sequence[int], coefficients: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def predict(features: Features, sizes: Sequence[int], coefficients: Floats) -> Floats:
     """Returns the chance of every record, between 0 and 1."""
     return _logistic(_linear(features, np.cumsum([1, *sizes]), coefficients))
 
 
-def _linear(
-    features: Features, offsets: NDArray[np.int64], coefficients: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _linear(features: Features, offsets: Whole, coefficients: Floats) -> Floats:
     total = np.full(features[0].size, coefficients[0])
     for feature, offset in zip(features, offsets, strict=False):
         total += coefficients[offset:][feature]
     return total
 
 
-def _logistic(linear: NDArray[np.float64]) -> NDArray[np.float64]:
+def _logistic(linear: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-np.clip(linear, -500, 500))))
 
 
-def _loss(
-    linear: NDArray[np.float64], target: NDArray[np.float64], coefficients: NDArray[np.float64]
-) -> float:
+def _loss(linear: Floats, target: Floats, coefficients: Floats) -> float:
     """Returns the negative logarithm of the penalised likelihood."""
     fit = float((np.logaddexp(0, linear) - target * linear).sum())
     return fit + float(coefficients @ _penalty(coefficients)) / 2
 
 
-def _penalty(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+def _penalty(coefficients: Floats) -> Floats:
     penalty = _RIDGE * coefficients
     penalty[0] = 0.0  # the constant is free
     return penalty
 
 
-def _sums(features: Features, sizes: Sequence[int], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sums(features: Features, sizes: Sequence[int], weights: Floats) -> Floats:
     """Returns the sum of the weights of all records, and of those with each feature."""
     parts = [np.bincount(each, weights, minlength=size) for each, size in zip(features, sizes, strict=True)]
     return np.concatenate([[weights.sum()], *parts])
 
 
-def _curvature(
-    features: Features, sizes: Sequence[int], offsets: NDArray[np.int64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _curvature(features: Features, sizes: Sequence[int], offsets: Whole, weights: Floats) -> Floats:
     """X' W X plus the ridge, for X the indicators of all features: weighted counts of pairs of features."""
     width = int(offsets[-1])
     matrix = np.zeros((width, width))

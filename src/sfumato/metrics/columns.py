@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import MetricError
+from sfumato.tables.arrays import Floats, Whole
 from sfumato.tables.read import TableLike, guess_kinds, read_table, restore_formulas
 from sfumato.tables.read import is_text as is_text_type
 
 SideName = Literal["truth", "release"]
 SIDES: tuple[SideName, SideName] = ("truth", "release")
 Label = int | float | str | None
-CodedColumn = tuple["NDArray[np.int64]", "NDArray[np.int64]", Sequence[Label]]
+CodedColumn = tuple[Whole, Whole, Sequence[Label]]
 """The codes of a column in truth and release, and the value behind every code."""
 
 _LARGEST_WHOLE = 2**53  # to here doubles hold every whole number
@@ -94,7 +95,7 @@ def to_numbers(array: pa.Array) -> NDArray[Any]:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def finite_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.float64]:
+def finite_numbers(table: pa.Table, name: str, *, side: SideName) -> Floats:
     """Returns the numbers of the column `name`; an error if one is missing or infinite."""
     array = plain_column(table, name)
     if is_text(array):
@@ -105,7 +106,7 @@ def finite_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.
     return numbers
 
 
-def whole_numbers(table: pa.Table, name: str, *, side: SideName) -> NDArray[np.int64]:
+def whole_numbers(table: pa.Table, name: str, *, side: SideName) -> Whole:
     """Returns the whole numbers of the column `name`; an error if one is missing or has a fraction."""
     array = plain_column(table, name)
     if pa.types.is_integer(array.type) and not array.null_count:
@@ -142,13 +143,13 @@ def code_pair(
     return codes[: len(first)], codes[len(first) :], labels
 
 
-def code_column(table: pa.Table, name: str) -> NDArray[np.int64]:
+def code_column(table: pa.Table, name: str) -> Whole:
     """Returns one code for each value of column `name`, in their order; missing ones are all the same."""
     array = plain_column(table, name)
     return (code_text(array) if is_text(array) else _code_numbers(to_numbers(array)))[0]
 
 
-def code_text(array: pa.Array) -> tuple[NDArray[np.int64], list[Label]]:
+def code_text(array: pa.Array) -> tuple[Whole, list[Label]]:
     """Returns (codes, words): the words of `array` in their order; a missing one comes last.
 
     >>> code_text(pa.array(["y", None, "x"]))
@@ -171,7 +172,7 @@ def _as_text(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _code_numbers(values: NDArray[Any]) -> tuple[NDArray[np.int64], list[Label]]:
+def _code_numbers(values: NDArray[Any]) -> tuple[Whole, list[Label]]:
     if values.size and values.dtype.kind in "iu":
         low, high = int(values.min()), int(values.max())
         if high - low < _NARROW:  # counting is faster than sorting
@@ -186,7 +187,7 @@ def _code_numbers(values: NDArray[Any]) -> tuple[NDArray[np.int64], list[Label]]
     return inverse.reshape(-1).astype(np.int64), labels
 
 
-def pack_codes(codes: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> NDArray[np.int64]:
+def pack_codes(codes: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> Whole:
     """Returns one key per row, in row-major order of the codes; the product of `sizes` must stay below 2^63.
 
     >>> pack_codes([np.array([0, 1]), np.array([2, 0])], [2, 3]).tolist()
@@ -202,11 +203,11 @@ def pack_codes(codes: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> ND
 
 
 def align_counts(
-    keys: Sequence[NDArray[np.int64]],
+    keys: Sequence[Whole],
     cells: int,
     *,
-    weights: Sequence[NDArray[np.float64] | None] | None = None,
-) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    weights: Sequence[Floats | None] | None = None,
+) -> tuple[Whole, list[Floats]]:
     """Returns (cells, counts of every side): all of a small domain, else the occupied ones.
 
     >>> places, (left, right) = align_counts([np.array([1, 1]), np.array([0])], 3)
@@ -226,7 +227,7 @@ def align_counts(
 
 def renumber(
     keys: Sequence[NDArray[np.integer]],
-) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+) -> tuple[Whole, list[Whole]]:
     """Returns (the keys that occur, in order; every key's place among them).
 
     >>> renumber([np.array([70, 9]), np.array([9])])
@@ -237,7 +238,7 @@ def renumber(
     return found, np.split(places, np.cumsum([key.size for key in keys])[:-1])
 
 
-def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def total_variation(first: Floats, second: Floats) -> float:
     """Returns the total variation distance of two arrays of counts, 1 if one of them is empty.
 
     >>> total_variation(np.array([1.0, 1.0]), np.array([3.0, 1.0]))

@@ -15,6 +15,7 @@ from sfumato.core.errors import MetricError
 from sfumato.metrics.classifiers import Downstream, Propensity, measure_downstream, measure_propensity
 from sfumato.metrics.columns import Label, align_counts, pack_codes, renumber, total_variation
 from sfumato.metrics.encode import CodedPair, Side, encode_pair
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -91,8 +92,8 @@ class Associations:
     """Cramer's V of every pair of columns, from 0 (independent) to 1, as two symmetric matrices."""
 
     columns: tuple[str, ...]
-    truth: NDArray[np.float64]
-    release: NDArray[np.float64]
+    truth: Floats
+    release: Floats
 
     def worst(self) -> list[tuple[str, str, float, float]]:
         """Pairs of columns with their association in truth and release, most changed first."""
@@ -309,14 +310,14 @@ def _choose_marginals(columns: tuple[str, ...], order: int, most: int, seed: int
 
 def _count_marginal(
     pair: CodedPair, columns: Sequence[str], sides: Sequence[Side]
-) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+) -> tuple[Whole, list[Floats]]:
     """Returns (cells, counts of every side): all cells of a small domain, else those that occur."""
     sizes = [pair.sizes[name] for name in columns]
     keys = [pack_codes([side.codes[name] for name in columns], sizes) for side in sides]
     return align_counts(keys, math.prod(sizes), weights=[side.weights for side in sides])
 
 
-def _uniform_distance(truth: NDArray[np.float64], cells: int) -> float:
+def _uniform_distance(truth: Floats, cells: int) -> float:
     """Returns the distance from the table that has the same count in each of `cells` cells."""
     shares = truth[truth > 0] / truth.sum()
     empty = (cells - int(shares.size)) / cells
@@ -335,7 +336,7 @@ def measure_associations(pair: CodedPair) -> Associations:
     return Associations(pair.columns, matrices[0], matrices[1])
 
 
-def cramers_v(rows: NDArray[np.int64], columns: NDArray[np.int64], counts: NDArray[np.float64]) -> float:
+def cramers_v(rows: Whole, columns: Whole, counts: Floats) -> float:
     """Cramer's V of a table given by its cells; 0 if one of the two takes a single value.
 
     >>> cells = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -383,9 +384,7 @@ def measure_groups(pair: CodedPair) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda group: -group.tvd))
 
 
-def _distance_within(
-    pair: CodedPair, name: str, other: str, ours: NDArray[np.float64], theirs: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _distance_within(pair: CodedPair, name: str, other: str, ours: Floats, theirs: Floats) -> Floats:
     """Measures the distance of `other` within every value of `name`, of `ours` and `theirs`."""
     cells, (truth, release) = _count_marginal(pair, (name, other), (pair.truth, pair.release))
     group = cells // pair.sizes[other]

@@ -38,6 +38,7 @@ from sfumato.metrics.columns import (
     to_numbers,
 )
 from sfumato.metrics.released import code_released, is_released_layout, released_names
+from sfumato.tables.arrays import Floats, Whole
 from sfumato.tables.read import TableLike, require_columns
 
 ROW = "row of the table"
@@ -52,9 +53,9 @@ _SEPARATOR = "\x1f"  # the unit separator of ASCII
 class Side(Withheld):
     """The records of one side: a code per column, and how many records a row stands for."""
 
-    codes: Mapping[str, NDArray[np.int64]]
+    codes: Mapping[str, Whole]
     rows: int
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
 
     @property
     def total(self) -> float:
@@ -82,7 +83,7 @@ class CodedPair:
     labels: Mapping[str, Sequence[Label]]
     truth: Side
     release: Side
-    unit: NDArray[np.int64] | None = None
+    unit: Whole | None = None
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -281,7 +282,7 @@ def _encode_described(
 
 def _code_records(
     records: TableLike, table: Table, columns: Sequence[str], *, side: SideName, extra: Sequence[str]
-) -> tuple[dict[str, NDArray[np.int64]], pa.Table]:
+) -> tuple[dict[str, Whole], pa.Table]:
     """Returns (codes, further columns) of records as they are stored, coded by the engine that counts them.
 
     A record that a column's policy drops is left out. The `extra` columns come as they are.
@@ -327,9 +328,7 @@ def _fetch(records: pa.Table, used: frozenset[str]) -> Fetched:
     return Fetched(_describe(records), chosen.schema, lambda: iter(chosen.to_batches()))
 
 
-def _make_side(
-    codes: Mapping[str, NDArray[np.int64]], table: pa.Table, weight: str | None, side: SideName
-) -> Side:
+def _make_side(codes: Mapping[str, Whole], table: pa.Table, weight: str | None, side: SideName) -> Side:
     """Returns the side with these codes; `table` has its rows, and its column of weights if there is one."""
     weights = None
     if weight is not None and weight in table.column_names:
@@ -354,7 +353,7 @@ def _code_values(truth: pa.Table, release: pa.Table, name: str, *, cut: bool) ->
     return code_pair(truth, release, name, missing="code")
 
 
-def _cut(array: pa.Array, edges: NDArray[np.float64]) -> NDArray[np.int64]:
+def _cut(array: pa.Array, edges: Floats) -> Whole:
     numbers = to_numbers(array).astype(np.float64)
     codes = np.searchsorted(edges, numbers, side="right")
     return np.where(np.isnan(numbers), edges.size + 1, codes).astype(np.int64)
@@ -371,7 +370,7 @@ def _list_labels(column: Column) -> Sequence[Label]:
     return column.labels
 
 
-def _code_units(table: pa.Table, unit: str | None) -> NDArray[np.int64] | None:
+def _code_units(table: pa.Table, unit: str | None) -> Whole | None:
     if unit is None:
         return None
     require_columns(table, [unit], side="truth")

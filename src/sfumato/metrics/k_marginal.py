@@ -21,6 +21,7 @@ from sfumato.metrics.columns import (
     read_sides,
     renumber,
 )
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.read import TableLike, require_columns
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class KMarginal:
     """
 
     places: tuple[tuple[Label, ...], ...]
-    distances: NDArray[np.float64]
-    biased: NDArray[np.bool_]
-    raw: NDArray[np.float64]
+    distances: Floats
+    biased: Flags
+    raw: Floats
     column_sets: tuple[tuple[str, ...], ...]
 
     @property
@@ -61,7 +62,7 @@ class KMarginal:
         return 1000 * (FARTHEST - float(self.distances.mean())) / FARTHEST
 
     @property
-    def place_scores(self) -> NDArray[np.float64]:
+    def place_scores(self) -> Floats:
         """The same scale for every place and time alone."""
         return np.asarray(1000 * (FARTHEST - self.distances) / FARTHEST)
 
@@ -132,7 +133,7 @@ def draw_column_sets(
     )
 
 
-def bin_census(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+def bin_census(name: str, values: NDArray[Any]) -> Whole:
     """Returns the official intervals of the column `name`, open on the left, as codes.
 
     >>> bin_census("AGE", np.array([20, 21, 101])).tolist()
@@ -155,7 +156,7 @@ def code_column_pair(
     release: pa.Table,
     name: str,
     *,
-    cut: Callable[[str, NDArray[Any]], NDArray[np.int64]] | None,
+    cut: Callable[[str, NDArray[Any]], Whole] | None,
 ) -> Coded:
     """Returns the column `name` of both sides: `cut` into a contest's intervals, or value by value."""
     if cut is not None:
@@ -195,7 +196,7 @@ def measure_places(
     counts = [np.bincount(each, minlength=code.size) for each in (code.truth, code.release)]
     empty = (counts[0] == 0) | (counts[1] == 0)
     scales = [1.0 / np.maximum(count, 1) for count in counts]
-    known: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    known: dict[tuple[str, ...], Floats] = {}
     raw = np.empty((len(values), len(column_sets)))
     for index, names in enumerate(column_sets):
         same = tuple(sorted(names))  # the order within a set does not matter
@@ -231,7 +232,7 @@ def _code_places(
     return values, Coded(first.astype(np.int32), second.astype(np.int32), found.size)
 
 
-def _measure_set(coded: Sequence[Coded], scales: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _measure_set(coded: Sequence[Coded], scales: Sequence[Floats]) -> Floats:
     """Gives the distance of every place, the first of the `coded` columns, in the marginal of the others."""
     sizes = [column.size for column in coded]
     keys = [

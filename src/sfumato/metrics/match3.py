@@ -23,6 +23,7 @@ from sfumato.metrics.columns import (
     whole_numbers,
 )
 from sfumato.metrics.k_marginal import require_records
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,14 +45,14 @@ _INCOME = ("SEX", "CITY", "INCWAGE")
 _NOT_AVAILABLE = 999_998
 _MAN, _WOMAN = 1, 2
 
-Codes = dict[str, "NDArray[np.int64]"]
+Codes = dict[str, Whole]
 
 
 class Condition(NamedTuple):
     """A column and the values that pass."""
 
     column: str
-    allowed: NDArray[np.int64]
+    allowed: Whole
 
 
 class City(NamedTuple):
@@ -73,8 +74,8 @@ class Match3:
     marginals: float
     conjunctions: float
     income: float | None
-    triples: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    triples: Floats
+    shares: Floats
     cities: tuple[City, ...]
 
     @property
@@ -134,7 +135,9 @@ def match3(
     ours, theirs = read_sides(truth, release)
     names = tuple(ours.column_names)
     require_records(ours, theirs, ())
-    true_codes = {name: _true_codes(ours, name) for name in names}
+    true_codes = {name: whole_numbers(ours, name, side="truth") for name in names}
+    if below := [name for name in names if true_codes[name].min() < 0]:
+        raise MetricError(f"truth: column {below[0]!r} must hold whole numbers from 0")
     sizes = _domain_sizes(true_codes, largest)
     codes = {name: _codes(theirs, name, sizes[name]) for name in names if name in theirs.column_names}
     if marginal_tests is None:
@@ -160,7 +163,7 @@ def match3(
     )
 
 
-def _score_conjunctions(shares: NDArray[np.float64]) -> float:
+def _score_conjunctions(shares: Floats) -> float:
     if not shares.size:
         return 0.0
     if (shares[:, 0] <= 0).any():
@@ -239,14 +242,7 @@ def _name(column: object, names: tuple[str, ...]) -> str:
     raise MetricError(f"a test names column {column!r}, which the truth does not have")
 
 
-def _true_codes(table: pa.Table, name: str) -> NDArray[np.int64]:
-    codes = whole_numbers(table, name, side="truth")
-    if codes.min() < 0:
-        raise MetricError(f"truth: column {name!r} must hold whole numbers from 0")
-    return codes
-
-
-def _codes(table: pa.Table, name: str, size: int | None) -> NDArray[np.int64]:
+def _codes(table: pa.Table, name: str, size: int | None) -> Whole:
     """Reads a released column; what is blank, not whole or outside 0 .. size - 1 is foreign."""
     array = plain_column(table, name)
     if is_text(array):
@@ -290,7 +286,7 @@ def draw_triples(names: Sequence[str], *, seed: int, count: int = _TRIPLES) -> l
 
 
 def draw_conjunctions(
-    truth: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int], *, seed: int, rows: int = _BASE_ROWS
+    truth: Mapping[str, Whole], sizes: Mapping[str, int], *, seed: int, rows: int = _BASE_ROWS
 ) -> list[tuple[Condition, ...]]:
     """Returns one test per distinct base row: some columns, each with the row's value and further drawn ones.
 
@@ -310,7 +306,7 @@ def draw_conjunctions(
     ]
 
 
-def _draw_allowed(value: int, size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+def _draw_allowed(value: int, size: int, generator: np.random.Generator) -> Whole:
     drawn = np.array([value], np.int64)
     while True:
         drawn = np.concatenate([drawn, generator.integers(0, size, size=_BATCH)])
@@ -321,9 +317,7 @@ def _draw_allowed(value: int, size: int, generator: np.random.Generator) -> NDAr
             return drawn[: int(np.argmax(repeated))]
 
 
-def measure_cities(
-    sex: NDArray[np.int64], city: NDArray[np.int64], wage: NDArray[np.int64]
-) -> dict[int, City]:
+def measure_cities(sex: Whole, city: Whole, wage: Whole) -> dict[int, City]:
     """Gives every city in the order of its first record; wages of 999,998 and more, or below 0, do not count.
 
     >>> measure_cities(np.array([1, 2]), np.array([4, 4]), np.array([30, 10]))
@@ -362,7 +356,7 @@ def _rank(cities: Mapping[int, City]) -> dict[int, int]:
     return {city.code: rank for rank, city in enumerate(ordered)}
 
 
-def _gini(wages: NDArray[np.float64]) -> float:
+def _gini(wages: Floats) -> float:
     total = float(wages.sum())
     if not total:
         return 1.0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sfumato.core.errors import MetricError
 from sfumato.core.questions.scores import LARGEST_COUNTS, score_rows
 from sfumato.metrics.columns import SIDES, read_sides, whole_numbers
+from sfumato.tables.arrays import Floats
 from sfumato.tables.read import TableLike, require_columns
 
 _INDEX = ("epsilon", "neighborhood", "year", "month")
@@ -23,16 +24,16 @@ _CHUNK = 1024
 class PieComponents:
     """What every row loses: Jensen-Shannon distance, misleading slices, bias of the total."""
 
-    jsd: NDArray[np.float64]
-    misleading: NDArray[np.float64]
-    bias: NDArray[np.float64]
+    jsd: Floats
+    misleading: Floats
+    bias: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieChart:
     """The scores of all rows, and what each row lost."""
 
-    rows: NDArray[np.float64]
+    rows: Floats
     components: PieComponents
 
     @property

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sfumato.core.errors import MetricError
 from sfumato.core.facts.column import OTHER, Column
@@ -30,7 +29,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.recipes.base import column_labels
 from sfumato.release.folder import open_folder
-from sfumato.tables.arrays import code_days
+from sfumato.tables.arrays import Floats, Whole, code_days
 
 EPSILON = "epsilon"
 
@@ -96,7 +95,7 @@ def is_released_layout(released: pa.Table, columns: Sequence[Column]) -> bool:
     return True
 
 
-def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | None:
+def code_released(released: pa.Table, column: Column) -> Whole | None:
     """Gives codes of `column` from the names and labels under which it is released; None if it is not there.
 
     Combinations are released as the columns they combine; bins as their interval (tables of counts) or
@@ -125,7 +124,7 @@ def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | Non
     return codes
 
 
-def _code_combinations(arrays: list[pa.Array], column: Column) -> NDArray[np.int64]:
+def _code_combinations(arrays: list[pa.Array], column: Column) -> Whole:
     if not len(arrays[0]):
         return np.empty(0, np.int64)
     labels = zip(*column_labels(column).values(), strict=True)
@@ -141,7 +140,7 @@ def _code_combinations(arrays: list[pa.Array], column: Column) -> NDArray[np.int
     return np.array(codes, np.int64)[inverse]
 
 
-def _code_bins(numbers: NDArray[np.float64], domain: Bins) -> NDArray[np.int64]:
+def _code_bins(numbers: Floats, domain: Bins) -> Whole:
     edges = np.array([float(edge) for edge in domain.edges])
     inside = (numbers >= edges[0]) & (numbers <= edges[-1])
     return np.where(inside, np.searchsorted(edges[1:-1], numbers, side="right"), -1).astype(np.int64)
@@ -162,7 +161,7 @@ def _code_words(words: list[str], column: Column) -> list[int]:
     ]
 
 
-def _find_words(array: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
+def _find_words(array: pa.Array) -> tuple[Whole, list[str]]:
     """Returns codes of the values, and the values as a release writes them: whole numbers without a point."""
     if not is_text(array):
         values, codes = np.unique(to_numbers(array), return_inverse=True)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.errors import MetricError, SchemaError
 from sfumato.core.facts.domain import IntegerRange
@@ -24,6 +23,7 @@ from sfumato.metrics.match3 import Match3, match3
 from sfumato.metrics.pie import PieChart, pie_chart
 from sfumato.metrics.released import EPSILON, Released, open_release, split_epsilons
 from sfumato.metrics.taxi import Taxi, taxi
+from sfumato.tables.arrays import Whole
 from sfumato.tables.read import require_columns
 
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
@@ -194,7 +194,7 @@ def score_pies(pair: CodedPair, *, rows: Sequence[str], kind: str, seed: int = 0
     if cells > _LARGEST:
         raise MetricError(f"{' x '.join(names)} has {cells:,} cells, more than can be scored")
 
-    def count(side: Side) -> NDArray[np.int64]:
+    def count(side: Side) -> Whole:
         keys = pack_codes([side.codes[name] for name in names], sizes)
         counts = np.bincount(keys, side.weights, minlength=cells)
         return np.rint(counts).astype(np.int64).reshape(-1, sizes[-1])

@@ -20,6 +20,7 @@ from sfumato.metrics.columns import (
     whole_numbers,
 )
 from sfumato.metrics.k_marginal import FARTHEST, Coded, code_column_pair, measure_places, require_records
+from sfumato.tables.arrays import Flags, Floats, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +47,9 @@ class Taxi:
     graph_edge: float
     conjunction: float
     places: tuple[tuple[Label, ...], ...]
-    distances: NDArray[np.float64]
-    biased: NDArray[np.bool_]
-    shares: NDArray[np.float64]
+    distances: Floats
+    biased: Flags
+    shares: Floats
 
     @property
     def score(self) -> float:
@@ -101,19 +102,19 @@ def taxi(
         Trips(*(whole_numbers(table, name, side=side) for name in (_TAXI, _SHIFT, _PICKUP)))
         for table, side in zip((ours, theirs), SIDES, strict=True)
     ]
-    conjunction = measure_conjunction(*trips, seed=seed, official_alignment=official_alignment)
+    shares = measure_conjunction(*trips, seed=seed, official_alignment=official_alignment)
     return Taxi(
         k_marginal=(FARTHEST - float(marginals.distances.mean())) / FARTHEST,
         graph_edge=_compare_edges(ours, theirs, columns[_DROPOFF]),
-        conjunction=conjunction.part,
+        conjunction=1 - float(np.abs(shares[:, 0] - shares[:, 1]).mean()),
         places=marginals.places,
         distances=marginals.distances,
         biased=marginals.biased,
-        shares=conjunction.shares,
+        shares=shares,
     )
 
 
-def bin_trips(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+def bin_trips(name: str, values: NDArray[Any]) -> Whole:
     """Returns the official intervals of an amount, closed on the left, as codes 0 to 10.
 
     >>> bin_trips("fare", np.array([-1, 0, 10, 90])).tolist()
@@ -136,25 +137,13 @@ def _compare_edges(truth: pa.Table, release: pa.Table, dropoff: Coded) -> float:
 class Trips:
     """Trips of taxis: who drove, in which shift, from which area, and how many such trips."""
 
-    taxi: NDArray[np.int64]
-    shift: NDArray[np.int64]
-    area: NDArray[np.int64]
-    trips: NDArray[np.int64] | None = None
+    taxi: Whole
+    shift: Whole
+    area: Whole
+    trips: Whole | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Conjunction:
-    """The share of similar taxis in truth and release, one row per round, and the part they give."""
-
-    shares: NDArray[np.float64]
-
-    @property
-    def part(self) -> float:
-        """1 if the shares agree in every round."""
-        return 1 - float(np.abs(self.shares[:, 0] - self.shares[:, 1]).mean())
-
-
-def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArray[np.int64]]]:
+def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, Whole]]:
     """Returns a taxi and a limit for each of its 99 counts, per round, drawn as the contest draws them.
 
     >>> [(row, limits[:3].tolist()) for row, limits in draw_rounds(7, rounds=2, seed=123456)]
@@ -170,8 +159,8 @@ def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArra
 
 def measure_conjunction(
     truth: Trips, release: Trips, *, rounds: int = 50, seed: int = 123456, official_alignment: bool = False
-) -> Conjunction:
-    """Gives the shares of taxis similar to a drawn one of `truth`, in `truth` and `release`, in all `rounds`.
+) -> Floats:
+    """Gives the shares of taxis similar to a drawn one, in `truth` and `release`, a row for each of `rounds`.
 
     A taxi has 99 counts: its trips per shift and per pickup area. Taxis and limits are drawn from the
     public `seed`. `official_alignment` repeats what
@@ -186,16 +175,16 @@ def measure_conjunction(
     taxis, rows = np.unique(release.taxi, return_inverse=True)
     ours = _count_similar(truth, true_rows, true_taxis.size, bounds, np.empty(0, np.int64))
     theirs = _count_similar(release, rows, taxis.size, bounds, lost)
-    return Conjunction(np.stack([ours / max(true_taxis.size, 1), theirs / max(taxis.size, 1)], axis=1))
+    return np.stack([ours / max(true_taxis.size, 1), theirs / max(taxis.size, 1)], axis=1)
 
 
 def _count_similar(
     trips: Trips,
-    rows: NDArray[np.int64],
+    rows: Whole,
     taxis: int,
-    bounds: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    lost: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    bounds: list[tuple[Whole, Whole]],
+    lost: Whole,
+) -> Floats:
     """Returns the number of taxis within the bounds of every round, some thousand taxis at a time."""
     order = np.argsort(rows, kind="stable")
     starts = np.searchsorted(rows[order], np.arange(0, taxis + _CHUNK, _CHUNK))
@@ -210,7 +199,7 @@ def _count_similar(
     return similar
 
 
-def _count_taxis(trips: Trips, rows: NDArray[np.int64], taxis: int, chosen: list[int]) -> NDArray[np.int64]:
+def _count_taxis(trips: Trips, rows: Whole, taxis: int, chosen: list[int]) -> Whole:
     """Returns the 99 counts of the chosen taxis."""
     place = np.full(taxis, -1, np.int64)
     found = np.unique(np.array(chosen, np.int64))
@@ -220,9 +209,7 @@ def _count_taxis(trips: Trips, rows: NDArray[np.int64], taxis: int, chosen: list
     return counts[place[np.array(chosen, np.int64)]]
 
 
-def _count_trips(
-    trips: Trips, part: NDArray[np.intp], rows: NDArray[np.int64], taxis: int
-) -> NDArray[np.int64]:
+def _count_trips(trips: Trips, part: NDArray[np.intp], rows: Whole, taxis: int) -> Whole:
     counts = np.zeros(taxis * _WIDTH)
     weights = None if trips.trips is None else trips.trips[part].astype(np.float64)
     area = trips.area[part]
@@ -235,7 +222,7 @@ def _count_trips(
     return counts.astype(np.int64).reshape(taxis, _WIDTH)
 
 
-def _lost_columns(release: Trips) -> NDArray[np.int64]:
+def _lost_columns(release: Trips) -> Whole:
     present = release.trips is None or release.trips > 0
     shifts = set(np.unique(release.shift[present]).tolist())
     areas = set(np.unique(release.area[present]).tolist())

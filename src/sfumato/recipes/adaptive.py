@@ -10,7 +10,7 @@ left for a number of rounds; if it is not, the rest is soon spent on single colu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -21,17 +21,16 @@ import numpy as np
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_whole
 from sfumato.core.questions.choices import Candidate
-from sfumato.core.questions.measurement import Answer, Ask, Request
+from sfumato.core.questions.measurement import Ask, Request
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import Growth, tree_cells
-from sfumato.recipes.base import Expected, Plan, is_column_list
+from sfumato.recipes.base import Asking, Expected, Plan, Progress, is_column_list
 from sfumato.recipes.shared.budget import RemainingBudget, open_budget
 from sfumato.recipes.shared.compression import count_told, take_contrasts
 from sfumato.recipes.shared.rows import model_domain
 from sfumato.recipes.shared.selection import (
     CHOICE,
-    Asking,
     Fitting,
     Selection,
     choose_marginal,
@@ -107,8 +106,8 @@ class Adaptive(Selection):
         return budget.expect_counts(domain, {**singles, **dict.fromkeys(pairs, share)})
 
     def measure(
-        self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
-    ) -> Asking:
+        self, budget: RemainingBudget, domain: Domain, label: str, progress: Progress
+    ) -> Asking[Fitting]:
         """Return the model of what was chosen and measured, round by round, until the budget is spent."""
         testing = self.split_guide(budget)
         candidates = close_downwards(domain, self._find_workload(domain))
@@ -146,14 +145,13 @@ class Adaptive(Selection):
             columns = yield from choose_marginal(budget, name, offered, share * CHOICE)
             offered = tuple(each for each in offered if each.columns != columns)
             if not measured or tree_cells(fitting.domain, [*held, *measured, columns]) <= model_cells:
-                ask = budget.calibrate_request(
+                ask = budget.count(
                     f"{label}round {turn}: {' x '.join(columns)}",
                     columns,
                     budget.left if done else share * (1 - CHOICE),
                     queries=fitting.compression.queries(columns),
                 )
-                answers = yield (budget.spend(ask),)
-                fitting.add(answers)
+                fitting.add((yield (ask,)))
                 progress(f"round {turn}: {' x '.join(columns)}, {float(budget.left / budget.total):.0%} left")
                 measured.append(columns)
                 if offered and len(measured) < together and not done:
@@ -306,9 +304,7 @@ def _offer_marginals(
     return tuple(offered)
 
 
-def _look_again(
-    budget: RemainingBudget, fitting: Fitting, label: str
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
+def _look_again(budget: RemainingBudget, fitting: Fitting, label: str) -> Asking[tuple[Fitting, Fraction]]:
     """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one."""
     domain = fitting.compression.full
     first = budget.total * _FIRST / len(domain)
@@ -318,11 +314,8 @@ def _look_again(
     if more and left > 0:
         # Columns that the first look gave more than their part leave the others that much less.
         fair = min(Fraction(1), left / sum(more.values()))
-        asks = [
-            budget.calibrate_request(f"{label}again: {name}", (name,), fair * part)
-            for name, part in more.items()
-        ]
-        fitting = fitting.look_again((yield tuple(budget.spend(ask) for ask in asks)))
+        asks = [budget.count(f"{label}again: {name}", (name,), fair * part) for name, part in more.items()]
+        fitting = fitting.look_again((yield tuple(asks)))
     return fitting, min(share / (1 - CHOICE), budget.left) if rounds else Fraction(0)
 
 
@@ -358,8 +351,7 @@ def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: 
     parts = _weigh_singles(domain, fitting.domain)
     share = budget.left / sum(parts.values())
     return tuple(
-        budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))
-        for name, part in parts.items()
+        budget.count(f"{label}at last: {name}", (name,), part * share) for name, part in parts.items()
     )
 
 
@@ -391,7 +383,7 @@ def _is_dense(
 
 def _measure_densely(
     budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], label: str, model_cells: int
-) -> Asking:
+) -> Asking[Fitting]:
     """Return a fitting of single columns, of all pairs and of chosen ones of the weighted `triples`.
 
     Half of the budget is for single columns and pairs, all of it if no triple is worth its noise. Parts of it
@@ -413,7 +405,7 @@ def _measure_densely(
     whole = budget.total / 2 if rounds else budget.total
     unit = (whole - spent) / sum(parts.values())
     answers = yield tuple(
-        budget.spend(budget.calibrate_request(f"{label}again: {columns[0]}", columns, part * unit))
+        budget.count(f"{label}again: {columns[0]}", columns, part * unit)
         for columns, part in parts.items()
         if len(columns) == 1
     )
@@ -423,11 +415,7 @@ def _measure_densely(
     else:  # so many values stand out now that the model would be too large
         fitting.refine(answers)
     answers = yield tuple(
-        budget.spend(
-            _ask_contrasts(
-                budget, fitting, f"{label}pair {place}: {' x '.join(pair)}", pair, parts[pair] * unit
-            )
-        )
+        _ask_contrasts(budget, fitting, f"{label}pair {place}: {' x '.join(pair)}", pair, parts[pair] * unit)
         for place, pair in enumerate(pairs, 1)
     )
     fitting.add(answers)
@@ -438,7 +426,7 @@ def _measure_densely(
 
 def _choose_triples(
     budget: RemainingBudget, fitting: Fitting, triples: Mapping[Columns, int], rounds: int, label: str
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+) -> Asking[None]:
     """Adds so many of the weighted `triples` to `fitting`, chosen one after the other."""
     share = budget.left / max(1, rounds)
     offered = dict.fromkeys(triples)
@@ -462,7 +450,7 @@ def _choose_triples(
         del offered[columns], candidates[columns]
         amount = budget.left if turn == rounds else share * (1 - CHOICE)
         name = f"{label}round {turn}: {' x '.join(columns)}"
-        fitting.add((yield (budget.spend(_ask_contrasts(budget, fitting, name, columns, amount)),)))
+        fitting.add((yield (_ask_contrasts(budget, fitting, name, columns, amount),)))
         fitting.progress(f"round {turn} of {rounds}: {' x '.join(columns)}")
 
 
@@ -472,7 +460,7 @@ def _ask_contrasts(
     """Return a request for the differences of a marginal, or for its counts if no column has few values."""
     contrasts = take_contrasts(fitting.compression, columns)
     queries = fitting.compression.queries(columns) if contrasts is None else contrasts.queries
-    return budget.calibrate_request(name, columns, mu_squared, queries=queries)
+    return budget.count(name, columns, mu_squared, queries=queries)
 
 
 def _is_small_model(fitting: Fitting, model_cells: int) -> bool:

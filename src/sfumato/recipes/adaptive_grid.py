@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
@@ -26,7 +25,15 @@ from sfumato.inference.estimation import LARGEST_TREE, estimate
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import Model, assign_identifiers, assign_runs, draw_codes, number_cells
 from sfumato.inference.tree import build_tree
-from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, is_column_list, released_names
+from sfumato.recipes.base import (
+    MOST_ANSWERS,
+    Conversation,
+    Plan,
+    Product,
+    Progress,
+    is_column_list,
+    released_names,
+)
 from sfumato.recipes.shared.granularity import (
     USUAL_QUANTILE,
     Pool,
@@ -39,6 +46,7 @@ from sfumato.recipes.shared.public import public_identifiers
 from sfumato.recipes.shared.repair import draw_obeying, turn_seed
 from sfumato.recipes.shared.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.shared.rules import find_zeros
+from sfumato.tables.arrays import Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -204,7 +212,7 @@ class AdaptiveGrid(RowOptions):
             clipped=clipped,
         )
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the rows of a model of all measurements, for one epsilon after the other."""
         several = len(plan.epsilons) > 1
         pools: list[Pool] = []
@@ -243,7 +251,6 @@ class AdaptiveGrid(RowOptions):
         norms += "" if self.quantile is None else self.part("records")
         credible = " x ".join(self.credible or ())
         return {
-            "table": plan.table.name,
             "marginals": len(self.marginals),
             "measured": len(self.marginals) + sum(int(each["times"]) for each in self.copies),
             "noised": self._rounds(plan.table, plan.epsilons[0], plan.delta, several=False).number,
@@ -296,7 +303,7 @@ class AdaptiveGrid(RowOptions):
         zeros = find_zeros(table, self.columns, held=self.marginals)
         build_tree(domain, [*self.marginals, *(names for names, _ in zeros)], limit=LARGEST_TREE)
 
-    def _fit(self, table: Table, pool: Pool, progress: Callable[[str], None]) -> Model:
+    def _fit(self, table: Table, pool: Pool, progress: Progress) -> Model:
         domain = model_domain(table, self.columns)
         zeros = find_zeros(table, self.columns, held=self.marginals)
         noisy = pool.measurements(shrunk=self.credible is not None)
@@ -331,14 +338,14 @@ class AdaptiveGrid(RowOptions):
         identifiers = assign_identifiers(group, most=most, seed=self.seed, public=public)
         return rows.add_column(0, name, to_arrow(identifiers))
 
-    def _draw_credible(self, model: Model) -> Callable[[int, int], dict[str, NDArray[np.int64]]]:
+    def _draw_credible(self, model: Model) -> Callable[[int, int], dict[str, Whole]]:
         """Draws rows in the cells of `credible` where records are likely, all other columns given these."""
         names = model.domain.order(self.credible or ())
         expected = model.marginal(names).reshape(-1)
         shares = np.where(expected >= min(1.0, float(expected.max())), expected, 0.0)
         others = Conditional(model, names)
 
-        def draw(count: int, turn: int) -> dict[str, NDArray[np.int64]]:
+        def draw(count: int, turn: int) -> dict[str, Whole]:
             seed = turn_seed(self.seed, turn)
             cells = draw_codes(shares, count, seed=seed, turn=0)
             # Rows next to each other are drawn evenly, so that those of a cell stand together meanwhile.

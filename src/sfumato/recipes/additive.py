@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -20,7 +19,7 @@ from sfumato.core.facts.table import Table
 from sfumato.inference.models.additive import AdditiveModel, label_cells
 from sfumato.inference.models.design import code_values
 from sfumato.inference.models.document import Family, pack_model
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Conversation, Plan, Product, Progress
 from sfumato.recipes.linear import round_records
 from sfumato.recipes.shared.backfitting import Fitting, Task, list_needed, may_join
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
@@ -65,17 +64,10 @@ class Additive(ModelOptions):
     unforeseen: ClassVar[str] = "noise of effects follows from how far residuals spread, seen only as it fits"
 
     family: str | None = None
-    within: str | None = None
     pairs: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         ModelOptions.__post_init__(self)
-        if self.within is not None:
-            raise RecipeError(
-                "additive: within is for linear and logistic models; here terms are asked about one after "
-                "the other and small ones are dropped, so that nobody can tell from the noisy answers what "
-                "the noise has cost; state epsilon alone"
-            )
         if self.family not in (None, "classification", "regression", "counts"):
             raise RecipeError("additive: family must be 'classification', 'regression' or 'counts'")
         if self.pairs != "auto" and (type(self.pairs) is not int or not 0 <= self.pairs <= _MOST_PAIRS):
@@ -121,7 +113,7 @@ class Additive(ModelOptions):
             "fewer the model is a constant"
         )
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the model of all noisy sums, term by term, until the budget is spent."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeGuard
+from typing import Any, ClassVar, NoReturn, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -92,15 +92,15 @@ class Product:
     varied: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.files) - set(EXTRA_FILES))
-        if unknown:
-            raise RecipeError(
-                f"a release has no file {unknown[0]!r}; a recipe may add {', '.join(EXTRA_FILES)}"
-            )
 
+T = TypeVar("T")
 
-Conversation = Generator[tuple[Ask, ...], tuple[Answer, ...], Product]
+Progress = Callable[[str], None]
+"""Is told, now and then, what is being done."""
+
+# What a recipe is sent for every batch it asks: a Measurement for a Request, a Chosen for a choice.
+Asking = Generator[tuple[Ask, ...], tuple[Any, ...], T]
+Conversation = Asking[Product]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Recipe:
         """Return what will be asked of `table`, from public facts alone."""
         raise NotImplementedError
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the product: a pure function of public facts and of the answers to what it asks on the way.
 
         Every batch of questions it yields is answered by a tuple in the same order: a Measurement for
@@ -158,12 +158,13 @@ class Recipe:
         return () if plan.series else [expect_noise(plan.table, each) for each in plan.requests]
 
     def tell(self, plan: Plan) -> dict[str, Any]:
-        """Return the facts that the write-up names."""
+        """Return the facts that the write-up names, beside the name of the table."""
         raise NotImplementedError
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """Return the paragraphs of the privacy write-up that are this recipe's own."""
-        texts, facts = self.texts or _read_writeups()[self.kind], self.tell(plan)
+        texts = self.texts or _read_writeups()[self.kind]
+        facts = {"table": plan.table.name, **self.tell(plan)}
         return {key: texts[key].format(**facts).strip() for key in _PARAGRAPHS if key in texts}
 
     def part(self, name: str, **facts: object) -> str:
@@ -390,7 +391,7 @@ def expect_noise(table: Table, request: Request) -> Expected:
 
 
 def follow_recipe(
-    plan: Plan, *, answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]], progress: Callable[[str], None]
+    plan: Plan, *, answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]], progress: Progress
 ) -> tuple[tuple[Answer, ...], Product]:
     """Return all answers that the recipe of `plan` asked for, and what it made of them.
 
@@ -455,19 +456,15 @@ class _Asked:
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
         else:
-            known = set(_columns_of(ask)) <= set(plan.columns)
+            asked = ask.counted if isinstance(ask, Request) else ask
+            # Of residuals the answer depends on more columns than those it is counted by.
+            columns = asked.known if isinstance(asked, Residuals) else asked.columns
+            known = set(columns) <= set(plan.columns)
         if not known:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
 
     def _refuse(self, reason: str) -> NoReturn:
         raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
-
-
-def _columns_of(ask: Ask) -> tuple[str, ...]:
-    """Return the columns that the answer to a request, or to a choice that is no marginal's, depends on."""
-    if isinstance(ask, Request) and isinstance(ask.counted, Residuals):
-        return ask.counted.known
-    return () if isinstance(ask, Choice) else ask.columns
 
 
 def refuse_large_answers(plan: Plan) -> None:

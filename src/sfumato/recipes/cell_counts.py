@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Measurement, request_sensitivity
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.core.questions.measurement import Measurement
+from sfumato.recipes.base import Plan
 from sfumato.recipes.shared.counts import (
     CountOptions,
     Noise,
     check_noise,
     describe_threshold,
     finish_counts,
-    parse_threshold,
     request_counts,
 )
+from sfumato.tables.arrays import Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -48,44 +46,33 @@ class CellCounts(CountOptions):
     def __post_init__(self) -> None:
         CountOptions.__post_init__(self)
         check_noise(self.noise, kind=self.kind)
-        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return one request per epsilon, all for the same marginal."""
         by = tuple(self.by)
         table.cells(by)
         self.check_names(table)
-        if self.noise == "gaussian" and delta == 0:
-            raise RecipeError("cell-counts: Gaussian noise needs delta above zero")
         requests = tuple(
             request_counts(
+                table,
                 f"counts at epsilon {format_exact(epsilon)}",
                 Marginal(by),
                 noise=self.noise,
                 epsilon=epsilon,
                 delta=delta,
-                sensitivity=lambda probe: request_sensitivity(table, probe),
             )
             for epsilon in epsilons
         )
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Every cell with its count: rounded to whole records, 0 below the threshold and below zero."""
-        answers = yield plan.requests
-        counts = []
-        for measurement in answers:
-            assert isinstance(measurement, Measurement)
-            values, deviation = measurement.noisy_values, measurement.request.standard_deviation
-            counts.append(
-                finish_counts(values, threshold=self.threshold, deviation=deviation, grid=measurement.grid)
-            )
-        return Product(table=self.tabulate(plan, counts), varied=("count",))
+    def finish(self, table: Table, measurement: Measurement) -> Whole:
+        """Return counts rounded to whole records, 0 below the threshold and below zero."""
+        values, deviation = measurement.noisy_values, measurement.request.standard_deviation
+        return finish_counts(values, threshold=self.threshold, deviation=deviation, grid=measurement.grid)
 
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
         return {
-            "table": plan.table.name,
             "cells": plan.table.cells(tuple(self.by)),
             "sizes": ", ".join(f"{name} ({plan.table.column(name).size})" for name in self.by),
             "rounded": "" if plan.table.grid == 1 else "divided by the weight grid and rounded, then ",

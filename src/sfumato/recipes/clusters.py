@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, parse_whole
@@ -26,10 +25,20 @@ from sfumato.inference.models.clusters import (
 )
 from sfumato.inference.models.design import bound_columns, number_term, number_values
 from sfumato.inference.models.document import pack_model
-from sfumato.recipes.base import Conversation, Expected, Plan, Product, Recipe, expect_noise, is_column_list
+from sfumato.recipes.base import (
+    Conversation,
+    Expected,
+    Plan,
+    Product,
+    Progress,
+    Recipe,
+    expect_noise,
+    is_column_list,
+)
 from sfumato.recipes.linear import round_number
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.model import describe_model
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -104,7 +113,7 @@ class Clusters(Recipe):
                 half_width=noise.half_width * half,
             )
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return centres: from sums around many places, then from new sums around what was found there."""
         table = plan.table
         rest = self._rest(plan)
@@ -133,11 +142,9 @@ class Clusters(Recipe):
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
         columns = ", ".join(f"`{name}`" for name in self.columns)
-        return {"table": plan.table.name, "columns": columns, "most": self.clusters}
+        return {"columns": columns, "most": self.clusters}
 
-    def _ask(
-        self, table: Table, centres: NDArray[np.float64] | None = None, *, squared: bool = False
-    ) -> Moments:
+    def _ask(self, table: Table, centres: Floats | None = None, *, squared: bool = False) -> Moments:
         """Return number of records and the sums of their features, or of squares, by the nearest centre."""
         scores = [self._scale(table, name) for name in self.columns]
         if squared:
@@ -145,7 +152,7 @@ class Clusters(Recipe):
         places = None if centres is None else np.rint(centres * SCORE_GRID).astype(np.int64)
         return Moments(columns=tuple(self.columns), scores=tuple(scores), order=1, centres=places)
 
-    def _scale(self, table: Table, name: str) -> NDArray[np.int64]:
+    def _scale(self, table: Table, name: str) -> Whole:
         column = table.column(name)
         if column.size > _MOST_CODES:
             raise RecipeError(f"clusters: {name!r} has more than {_MOST_CODES:,} values; declare bins")
@@ -209,9 +216,8 @@ class Clusters(Recipe):
         )
 
 
-def _read(answer: object) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _read(answer: Measurement) -> tuple[Floats, Floats, float]:
     """Return the counts and the sums of all groups, in records, and the deviation of their noise."""
-    assert isinstance(answer, Measurement)
     question = answer.request.counted
     assert isinstance(question, Moments)
     values = (answer.noisy_values / answer.grid).reshape(question.groups, question.features)

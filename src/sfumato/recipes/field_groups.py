@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.accounting import max_mu, mu_to_pure
 from sfumato.core.cost.curves import SMOOTHING, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_positive, round_up
 from sfumato.core.questions.counts import Marginal, OccupiedCells
-from sfumato.core.questions.measurement import Answer, Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
-from sfumato.recipes.base import Conversation, Plan, Product, is_column_list, released_names
+from sfumato.recipes.base import Conversation, Plan, Product, Progress, is_column_list, released_names
 from sfumato.recipes.shared.counts import Noise, check_noise, finish_counts, request_laplace
 from sfumato.recipes.shared.repair import draw_obeying, turn_seed
 from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins
+from sfumato.tables.arrays import Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -115,7 +115,7 @@ class FieldGroups(RowOptions):
             _refuse_vague_total(table, requests)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return rows for every epsilon, each drawn from the bins that passed the cut, group by group."""
         answers = yield plan.requests
         count = len(plan.requests) // len(plan.epsilons)
@@ -137,7 +137,6 @@ class FieldGroups(RowOptions):
         shares = "equal shares" if self.weights is None else "shares by stated weights"
         split = self.part("gaussian" if gaussian else "laplace", groups=len(groups), shares=shares)
         return {
-            "table": plan.table.name,
             "columns": len(columns),
             "groups": len(groups),
             "several": "; ".join(", ".join(group) for group in groups if len(group) > 1) or "none",
@@ -223,18 +222,16 @@ class FieldGroups(RowOptions):
             return max(1, math.ceil(round(-NormalDist().inv_cdf(chance), 6) * float(request.scale)))
         return max(1, math.ceil(Fraction(self.cut) * request.scale * bins))
 
-    def _draw_rows(self, plan: Plan, answers: tuple[Answer, ...]) -> tuple[pa.Table, dict[str, Any]]:
-        measurements = [answer for answer in answers if isinstance(answer, Measurement)]
-        assert len(measurements) == len(answers)
+    def _draw_rows(self, plan: Plan, answers: tuple[Measurement, ...]) -> tuple[pa.Table, dict[str, Any]]:
         count = self.rows
         if count is None:
-            count = min(max(0, round(_estimate_total(measurements))), _MOST_ROWS)
-        groups = [measurement.request.columns for measurement in measurements]
-        passed = [self._cut(plan.table, measurement) for measurement in measurements]
+            count = min(max(0, round(_estimate_total(answers))), _MOST_ROWS)
+        groups = [measurement.request.columns for measurement in answers]
+        passed = [self._cut(plan.table, measurement) for measurement in answers]
         empty = [list(group) for group, (_, counts) in zip(groups, passed, strict=True) if not counts.any()]
 
-        def draw(rows: int, turn: int) -> dict[str, NDArray[np.int64]]:
-            codes: dict[str, NDArray[np.int64]] = {}
+        def draw(rows: int, turn: int) -> dict[str, Whole]:
+            codes: dict[str, Whole] = {}
             seed = turn_seed(self.seed, turn)
             for place, (group, (cells, counts)) in enumerate(zip(groups, passed, strict=True)):
                 codes |= _draw_group(plan.table, group, cells, counts, count=rows, seed=seed, turn=place)
@@ -260,9 +257,7 @@ class FieldGroups(RowOptions):
         names = released_names(plan.table, choose_columns(self, self.columns, plan.table))
         return table.select([*names, *(name for name in table.column_names if name not in names)]), facts
 
-    def _cut(
-        self, table: Table, measurement: Measurement
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    def _cut(self, table: Table, measurement: Measurement) -> tuple[Whole | None, Whole]:
         """Return the bins of a group, None for all, and their counts after cut and rounding."""
         least = measurement.request.threshold or self._threshold(table, measurement.request)
         return measurement.cells, finish_counts(
@@ -273,13 +268,13 @@ class FieldGroups(RowOptions):
 def _draw_group(
     table: Table,
     group: Columns,
-    cells: NDArray[np.int64] | None,
-    counts: NDArray[np.int64],
+    cells: Whole | None,
+    counts: Whole,
     *,
     count: int,
     seed: int,
     turn: int,
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, Whole]:
     """Codes for the columns of a group; with no count at all, every column's values have equal chance."""
     sizes = {name: table.column(name).size for name in group}
     if not counts.any() and cells is not None:
@@ -289,7 +284,7 @@ def _draw_group(
         }
     drawn = draw_codes(counts.astype(np.float64), count, seed=seed, turn=turn)
     bins = drawn if cells is None else cells[drawn]
-    codes: dict[str, NDArray[np.int64]] = {}
+    codes: dict[str, Whole] = {}
     for name in reversed(group):
         bins, codes[name] = np.divmod(bins, sizes[name])
     return {name: codes[name] for name in group}
@@ -317,7 +312,7 @@ def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
         )
 
 
-def _estimate_total(measurements: list[Measurement]) -> float:
+def _estimate_total(measurements: Sequence[Measurement]) -> float:
     """Return number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
 
     Where no histogram was released whole, the largest sum of what passed.

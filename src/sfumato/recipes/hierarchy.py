@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.core.cost.curves import SMOOTHING
@@ -21,13 +20,14 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, parse_whole, round_up
 from sfumato.core.law import SHAPES, Kind
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.measurement import Request, in_records, request_sensitivity
 from sfumato.core.questions.question import Queries
 from sfumato.inference.models.hierarchy import Fitted, Level, fit_levels
 from sfumato.recipes.base import (
     Conversation,
     Plan,
     Product,
+    Progress,
     Recipe,
     column_labels,
     is_column_list,
@@ -36,7 +36,7 @@ from sfumato.recipes.base import (
 from sfumato.recipes.shared.budget import sum_groups
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 from sfumato.recipes.shared.public import open_public, pack_numbers, parse_public, unpack_numbers
-from sfumato.tables.arrays import label_array
+from sfumato.tables.arrays import Floats, Whole, label_array
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -116,8 +116,6 @@ class Hierarchy(Recipe):
         """Return one request per level that is not known."""
         if len(epsilons) != 1:
             raise RecipeError("hierarchy: levels are divided one epsilon; make one release for each")
-        if self.noise == "gaussian" and delta == 0:
-            raise RecipeError("hierarchy: Gaussian noise needs delta above zero")
         recipe = self
         if isinstance(self.tree, str):
             rows, record = open_public(self.tree)
@@ -138,20 +136,19 @@ class Hierarchy(Recipe):
         recipe._check_errors(table, shape, requests)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return every level with whole counts that add up, and with intervals."""
         answers = yield plan.requests
         shape = _Shape.of(self, plan.table)
-        noisy: dict[str, tuple[NDArray[np.float64], float]] = {}
+        noisy: dict[str, tuple[Floats, float]] = {}
         for answer in answers:
-            assert isinstance(answer, Measurement)
             noisy[answer.request.name] = in_records(answer)
         levels = []
         for place, name in enumerate(shape.names):
             if name in shape.known:
                 values, variance = shape.known[name].astype(np.float64), 0.0
             else:
-                values, deviation = noisy[_request_name(name)]
+                values, deviation = noisy[f"counts of {name}"]
                 variance = deviation**2
             levels.append(Level(values=values, variance=variance, parents=shape.parents(place)))
         progress("making levels agree")
@@ -179,7 +176,6 @@ class Hierarchy(Recipe):
         shape = _Shape.of(self, plan.table)
         known = ", ".join(f"`{name}`" for name in shape.names if name in shape.known)
         return {
-            "table": plan.table.name,
             "levels": ", ".join(f"{name} ({shape.size(name):,})" for name in shape.names),
             "measured": len(plan.requests),
             "known": self.part("known", levels=known) if known else "",
@@ -215,7 +211,7 @@ class _Tree:
     """Columns above the leaves, coarsest first, and for each the place of every leaf and the labels."""
 
     names: tuple[str, ...]
-    places: tuple[NDArray[np.int64], ...]
+    places: tuple[Whole, ...]
     labels: tuple[tuple[str, ...], ...]
 
 
@@ -225,12 +221,14 @@ class _Shape:
 
     recipe: Hierarchy
     tree: _Tree
-    leaves: int
+    above: tuple[Whole, ...]
+    """By depth of the tree, 0 for the total and the last for the leaves: the node over every leaf."""
+    nodes: tuple[int, ...]
     sizes: Mapping[str, int]
     names: tuple[str, ...]
-    columns: Mapping[str, tuple[str | None, tuple[str, ...]]]
-    """By level: the column of the tree or None, and those of `by`."""
-    known: Mapping[str, NDArray[np.int64]]
+    columns: Mapping[str, tuple[int, tuple[str, ...]]]
+    """By level: the depth of the tree, and columns of `by`."""
+    known: Mapping[str, Whole]
 
     @classmethod
     def of(cls, recipe: Hierarchy, table: Table) -> _Shape:
@@ -251,7 +249,8 @@ class _Shape:
         shape = cls(
             recipe=recipe,
             tree=tree,
-            leaves=leaf.size,
+            above=(np.zeros(leaf.size, np.int64), *tree.places, np.arange(leaf.size)),
+            nodes=(1, *map(len, tree.labels), leaf.size),
             sizes={name: table.column(name).size for name in by},
             names=tuple(names),
             columns=columns,
@@ -269,60 +268,39 @@ class _Shape:
 
     def size(self, name: str) -> int:
         """Return the number of nodes of a level."""
-        node, crossed = self.columns[name]
-        return self._nodes(node) * math.prod(self.sizes[each] for each in crossed)
-
-    def _nodes(self, node: str | None) -> int:
-        if node is None:
-            return 1
-        return self.leaves if node == self.recipe.column else len(self.tree.labels[self._depth(node)])
-
-    def _depth(self, node: str | None) -> int:
-        """Return how far down a column of the tree is; -1 for none."""
-        if node is None:
-            return -1
-        return (*self.tree.names, self.recipe.column).index(node)
-
-    def _above(self, node: str | None) -> NDArray[np.int64]:
-        """Return for every leaf, its place among the nodes of a column of the tree."""
-        if node is None:
-            return np.zeros(self.leaves, np.int64)
-        depth = self._depth(node)
-        return self.tree.places[depth] if depth < len(self.tree.names) else np.arange(self.leaves)
+        depth, crossed = self.columns[name]
+        return self.nodes[depth] * math.prod(self.sizes[each] for each in crossed)
 
     def _check_chain(self) -> None:
         for one, other in pairwise(self.names):
-            (node, crossed), (finer, more) = self.columns[one], self.columns[other]
-            if self._depth(node) > self._depth(finer) or not set(crossed) <= set(more):
+            (depth, crossed), (finer, more) = self.columns[one], self.columns[other]
+            if depth > finer or not set(crossed) <= set(more):
                 raise RecipeError(
                     f"hierarchy: levels go from coarse to fine, and {other!r} does not refine {one!r}; a "
                     "level keeps all columns of the one before, or finer ones of the tree"
                 )
-        finest = (self.recipe.column, tuple(self.recipe.by))
-        if self.columns[self.names[-1]] != finest:
-            raise RecipeError(
-                f"hierarchy: the last of levels is the finest, {_TIMES.join((finest[0], *finest[1]))!r}"
-            )
+        by = tuple(self.recipe.by)
+        if self.columns[self.names[-1]] != (len(self.nodes) - 1, by):
+            finest = _TIMES.join((self.recipe.column, *by))
+            raise RecipeError(f"hierarchy: the last of levels is the finest, {finest!r}")
 
-    def parents(self, place: int) -> NDArray[np.int64] | None:
+    def parents(self, place: int) -> Whole | None:
         """Return for every node of a level, its parent in the level above; None for the first level."""
         if place == 0:
             return None
-        (node, crossed), (finer, more) = (self.columns[self.names[each]] for each in (place - 1, place))
-        found = np.zeros(self._nodes(finer), np.int64)
-        found[self._above(finer)] = self._above(node)
+        (depth, crossed), (finer, more) = (self.columns[self.names[each]] for each in (place - 1, place))
+        found = np.zeros(self.nodes[finer], np.int64)
+        found[self.above[finer]] = self.above[depth]
         return self._cross(found, more, crossed)
 
     def queries(self, name: str) -> Queries | None:
         """Return the sums of cells that are the nodes of a level; None for the finest."""
-        node, crossed = self.columns[name]
+        depth, crossed = self.columns[name]
         if name == self.names[-1]:
             return None
-        return sum_groups(self._cross(self._above(node), self.recipe.by, crossed), self.size(name))
+        return sum_groups(self._cross(self.above[depth], self.recipe.by, crossed), self.size(name))
 
-    def _cross(
-        self, found: NDArray[np.int64], names: Sequence[str], crossed: tuple[str, ...]
-    ) -> NDArray[np.int64]:
+    def _cross(self, found: Whole, names: Sequence[str], crossed: tuple[str, ...]) -> Whole:
         """Return the places of nodes for all values of the columns `names`, where they are `crossed`."""
         for each in names:
             size = self.sizes[each]
@@ -351,7 +329,7 @@ class _Shape:
         shares = {self.measured[-1]: Fraction(1)} if alone else self._shares(noise)
         return tuple(
             Request(
-                name=_request_name(name),
+                name=f"counts of {name}",
                 counted=Marginal(columns, self.queries(name)),
                 noise=noise,
                 scale=scale(shares[name]),
@@ -382,9 +360,9 @@ class _Shape:
         total = sum(amounts.values())
         return {name: amount / total for name, amount in amounts.items()}
 
-    def _read_known(self, table: Table) -> dict[str, NDArray[np.int64]]:
+    def _read_known(self, table: Table) -> dict[str, Whole]:
         """Return counts of the levels that are known, node by node, which must add up among each other."""
-        known: dict[str, NDArray[np.int64]] = {}
+        known: dict[str, Whole] = {}
         for name, given in (self.recipe.known or {}).items():
             if name not in self.names:
                 raise RecipeError(f"hierarchy: known names {name!r}, which is none of the levels")
@@ -398,7 +376,7 @@ class _Shape:
                 )
         return known
 
-    def _adds_up(self, place: int, known: Mapping[str, NDArray[np.int64]]) -> bool:
+    def _adds_up(self, place: int, known: Mapping[str, Whole]) -> bool:
         """Return whether the known counts of a level add up to those of the next known level above it."""
         counts = known[self.names[place]]
         while place > 0:
@@ -410,7 +388,7 @@ class _Shape:
                 return bool((counts == known[self.names[place]]).all())
         return True
 
-    def _match(self, name: str, rows: list[list[Any]], table: Table) -> NDArray[np.int64]:
+    def _match(self, name: str, rows: list[list[Any]], table: Table) -> Whole:
         """Return the known counts of a level in the order of its nodes; every node must be listed once."""
         keys = self._labels(name, table)
         found: dict[tuple[str, ...], int] = {}
@@ -429,45 +407,39 @@ class _Shape:
 
     def _labels(self, name: str, table: Table) -> list[tuple[str, ...]]:
         """Return the labels of every node of a level, one for the tree and one for each crossed column."""
-        node, crossed = self.columns[name]
+        depth, crossed = self.columns[name]
+        labels = (*self.tree.labels, table.column(self.recipe.column).labels)
         found: list[tuple[str, ...]] = [()]
-        if node is not None:
-            depth = self._depth(node)
-            if depth < len(self.tree.names):
-                found = [(label,) for label in self.tree.labels[depth]]
-            else:
-                found = [(str(label),) for label in table.column(node).labels]
+        if depth:
+            found = [(str(label),) for label in labels[depth - 1]]
         for each in crossed:
-            labels = [str(label) for label in table.column(each).labels]
-            found = [(*before, label) for before in found for label in labels]
+            found = [(*before, str(label)) for before in found for label in table.column(each).labels]
         if len(set(found)) != len(found):
             raise RecipeError(f"hierarchy: labels of {name!r} occur twice, so known cannot tell its nodes")
         return found
 
     def tabulate(self, table: Table, name: str, found: Fitted, *, reach: float) -> pa.Table:
         """Return one level as rows: what its nodes are, their counts and their intervals."""
-        node, crossed = self.columns[name]
-        size = self.size(name)
-        inner = math.prod(self.sizes[each] for each in crossed)
-        places = np.repeat(np.arange(self._nodes(node)), inner)
+        depth, crossed = self.columns[name]
+        size, nodes = self.size(name), self.nodes[depth]
+        inner = size // nodes
+        places = np.repeat(np.arange(nodes), inner)
         columns: dict[str, pa.Array] = {"level": label_array(np.zeros(size, np.int32), (name,))}
-        depth = self._depth(node)
-        for above, label_name in enumerate(self.tree.names):
-            if depth < above:
-                columns[label_name] = pa.nulls(size, pa.dictionary(pa.int32(), pa.string()))
-                continue
-            first = np.zeros(self._nodes(node), np.int64)
-            first[self._above(node)] = self.tree.places[above]
-            columns[label_name] = label_array(first[places].astype(np.int32), self.tree.labels[above])
-        codes = {self.recipe.column: places if node == self.recipe.column else None}
+        for above, (label_name, labels) in enumerate(zip(self.tree.names, self.tree.labels, strict=True), 1):
+            first = np.zeros(nodes, np.int64)
+            first[self.above[depth]] = self.above[above]
+            columns[label_name] = _label(first[places] if depth >= above else None, labels, size)
+        codes = {self.recipe.column: places if depth == len(self.nodes) - 1 else None}
         for each in self.recipe.by:
             codes[each] = None
             if each in crossed:
                 inner //= self.sizes[each]
                 codes[each] = (np.arange(size) // inner) % self.sizes[each]
         for each, which in codes.items():
-            for label_name, labels in column_labels(table.column(each)).items():
-                columns[label_name] = _label(which, labels, size)
+            columns |= {
+                label_name: _label(which, labels, size)
+                for label_name, labels in column_labels(table.column(each)).items()
+            }
         half = reach * np.sqrt(found.variances)
         low = np.floor(np.maximum(found.estimates - half, 0.0) + _SLACK).astype(np.int64)
         high = np.ceil(np.maximum(found.estimates + half, 0.0) - _SLACK).astype(np.int64)
@@ -482,31 +454,26 @@ class _Shape:
 _SLACK = 1e-6
 
 
-def _label(codes: NDArray[np.int64] | None, labels: tuple[Label, ...], size: int) -> pa.Array:
+def _label(codes: Whole | None, labels: tuple[Label, ...], size: int) -> pa.Array:
     """Return the labels behind codes, or as many nulls where a level does not tell the column."""
     if codes is not None:
         return label_array(codes.astype(np.int32), labels)
     return pa.nulls(size, label_array(np.zeros(0, np.int32), labels[:1]).type)
 
 
-def _request_name(name: str) -> str:
-    return f"counts of {name}"
-
-
-def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return what a level is made of: a column of the tree, if any, and columns of `by` in their order."""
-    if name == TOTAL:
-        return None, ()
-    parts = name.split(_TIMES)
-    nodes = [part for part in parts if part in (*tree.names, leaf)]
+def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return what a level is made of: a depth of the tree, 0 for none, and columns of `by` in their order."""
+    depths = {each: depth for depth, each in enumerate((*tree.names, leaf), 1)}
+    parts = [] if name == TOTAL else name.split(_TIMES)
+    nodes = [depths[part] for part in parts if part in depths]
     crossed = tuple(part for part in by if part in parts)
     if len(nodes) > 1 or len(nodes) + len(crossed) != len(parts):
-        known = ", ".join((TOTAL, *tree.names, leaf, *by))
+        known = ", ".join((TOTAL, *depths, *by))
         raise RecipeError(
             f"hierarchy: level {name!r} is not 'total', nor columns joined by ' x ', of the tree at most one "
             f"(there are: {known})"
         )
-    return (nodes[0] if nodes else None), crossed
+    return sum(nodes), crossed
 
 
 def _read_tree(recipe: Hierarchy, leaf: Column) -> _Tree:
@@ -581,7 +548,8 @@ def _parse_tree(value: object) -> Any:  # noqa: ANN401 - a file's name, a record
         return parse_public(value, where="hierarchy: tree", holds="places" if packed else "rows")
     if value is None:
         return None
-    rows = [list(row) if isinstance(row, (list, tuple)) else [] for row in _as_list(value)]
+    listed = value if isinstance(value, (list, tuple)) else []
+    rows = [list(row) if isinstance(row, (list, tuple)) else [] for row in listed]
     widths = {len(row) for row in rows}
     if len(rows) < 2 or len(widths) != 1 or min(widths) < 1:
         raise RecipeError(
@@ -632,7 +600,3 @@ def _parse_amounts(value: object, *, key: str) -> dict[str, Fraction] | None:
     if not isinstance(value, Mapping) or not value:
         raise RecipeError(f"hierarchy: {key} gives every level a number, such as {{total = 0.1, ...}}")
     return {str(name): parse_positive(each, name=f"hierarchy: {key} {name}") for name, each in value.items()}
-
-
-def _as_list(value: object) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []

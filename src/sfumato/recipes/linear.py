@@ -8,14 +8,13 @@ that what one record adds is bounded by the tables, whatever it holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import RecipeError
@@ -34,7 +33,6 @@ from sfumato.inference.models.design import (
 )
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.linear import (
-    Floats,
     NoisyMoments,
     Solution,
     arrange_moments,
@@ -46,10 +44,11 @@ from sfumato.inference.models.linear import (
     is_identified,
     list_needed,
 )
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Conversation, Plan, Product, Progress
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.evaluation import run_split, split_plan
 from sfumato.recipes.shared.model import ModelOptions, describe_model, describe_target
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -175,7 +174,7 @@ class Linear(Regression):
         sigma = asked.standard_deviation / request_grid(plan.table, asked)
         return list_needed(average_products(design, grid=SCORE_GRID), sigma)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the coefficients, from noisy moments and then noisy squares of residuals."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
@@ -275,9 +274,8 @@ def describe_spent(plan: Plan, mu_squared: Fraction, reached: Reached | None) ->
     }
 
 
-def read_moments(answer: object, *, unit: float = 1.0) -> NoisyMoments:
+def read_moments(answer: Measurement, *, unit: float = 1.0) -> NoisyMoments:
     """Return a measurement of products as a matrix, in records times `unit`."""
-    assert isinstance(answer, Measurement)
     question = answer.request.counted
     assert isinstance(question, Moments)
     scale = unit / answer.grid
@@ -289,7 +287,7 @@ def read_moments(answer: object, *, unit: float = 1.0) -> NoisyMoments:
     )
 
 
-def link_offsets(design: Design, coefficients: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+def link_offsets(design: Design, coefficients: Floats) -> list[Whole]:
     """What every code of an input adds to the predictor, in units of 1 / LINK_GRID; the constant first."""
     offsets, first = [], 1
     for place, scores in enumerate(design.scores):
@@ -300,13 +298,13 @@ def link_offsets(design: Design, coefficients: NDArray[np.float64]) -> list[NDAr
     return offsets
 
 
-def settle(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+def settle(coefficients: Floats) -> Floats:
     """Coefficients to ask at: coarse, so that another order of adding up does not change the question."""
     return np.asarray(np.rint(coefficients / _STEP) * _STEP + 0.0)
 
 
 def _ask_squares(
-    design: Design, target: NDArray[np.int64], columns: tuple[str, ...], solution: Solution, *, clip: float
+    design: Design, target: Whole, columns: tuple[str, ...], solution: Solution, *, clip: float
 ) -> tuple[Moments, float]:
     """Return the question for products times squared residuals up to `clip`, and the unit of its answers."""
     clip = max(math.ceil(clip / _STEP), 1) * _STEP
@@ -328,7 +326,7 @@ def _ask_squares(
     return asked, clip**2 / LARGEST_CURVATURE
 
 
-def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
+def _read_target(table: Table, name: str) -> tuple[Term, Whole]:
     """Return the target as a number between its bounds."""
     column = table.column(name)
     values = number_values(column)
@@ -341,7 +339,7 @@ def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
     return term, scale_numbers(values, term, extras=0, grid=SCORE_GRID)
 
 
-def original_units(design: Design, target: Term | None) -> NDArray[np.float64]:
+def original_units(design: Design, target: Term | None) -> Floats:
     """Return the matrix that turns coefficients of scaled inputs into those of inputs as they are.
 
     Of a linear model the target is scaled back, too; its middle is not added to the constant yet.
@@ -434,7 +432,7 @@ def _finish_linear(
         "records": round(solution.records),
         "residual_deviation": round_number(math.sqrt(solution.residual) * float(target.half)),
         "r_squared": round_number(explained),
-        "ridge": round_number(solution.ridge),
+        "ridge": round_number(solution.split.ridge),
         "components": {
             "of": [term.to_record() for term in design.terms],
             "noise": round_number(floor),

@@ -9,18 +9,17 @@ stands below the recipe.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, request_grid
+from sfumato.core.questions.measurement import request_grid
 from sfumato.core.questions.moments import (
     LARGEST_CURVATURE,
     LARGEST_WEIGHT,
@@ -35,17 +34,15 @@ from sfumato.inference.models.linear import (
     FEW,
     VISIBLE,
     Directions,
-    Floats,
     NoisyMoments,
     Solution,
     average_moments,
     bound_sum,
-    finish_solution,
     list_needed,
     propagate_noise,
     split_directions,
 )
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Asking, Conversation, Plan, Product, Progress
 from sfumato.recipes.linear import (
     Reached,
     Regression,
@@ -62,6 +59,7 @@ from sfumato.recipes.linear import (
 from sfumato.recipes.shared.budget import calibrate
 from sfumato.recipes.shared.evaluation import run_split
 from sfumato.recipes.shared.model import describe_model
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.domain import Label
@@ -135,7 +133,7 @@ class Logistic(Regression):
         curvatures = [measure(curvature, 4 * LARGEST_CURVATURE, each * _CURVATURE) for each in budgets]
         return list_needed_logistic(average_products(design, grid=SCORE_GRID), slopes, curvatures)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the coefficients that noisy Newton steps arrive at."""
         if self.holdout is not None:
             return (yield from run_split(self, plan, progress))
@@ -164,7 +162,10 @@ class Logistic(Regression):
                 reached = Reached(steps=turn, loss=loss, target=read_within(self))
                 if reached.is_enough:
                     break
-            if turn < len(budgets) and (self.within is None or is_visible(pool_start(steps))):
+            start = pool_start(steps)
+            # Where no record stands out of the noise there is nothing to move by.
+            visible = float(start.curvature.matrix[0, 0]) > VISIBLE * start.curvature.sigma
+            if turn < len(budgets) and (self.within is None or visible):
                 coefficients = settle(next_coefficients(steps, reach=lambda move: _reach(design, move)))
         if self.within is not None:
             asked = self._ask(table, columns, design, coefficients)[2]
@@ -190,7 +191,7 @@ class Logistic(Regression):
             "terms": records,
             "records": max(round(count), 0),
             "share_positive": share_of,
-            "ridge": round_number(solution.ridge),
+            "ridge": round_number(solution.split.ridge),
         }
         lost = [each for each in records if not each["identified"]]
         facts = {
@@ -220,7 +221,7 @@ class Logistic(Regression):
         turn: int,
         mu_squared: Fraction,
         squares: Fraction,
-    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Step, NoisyMoments | None]]:
+    ) -> Asking[tuple[Step, NoisyMoments | None]]:
         slope, curvature, residuals = self._ask(table, columns, design, coefficients)
         left = mu_squared * (1 - squares)
         asks = [
@@ -231,7 +232,6 @@ class Logistic(Regression):
             asks.append(calibrate(table, "squared residuals", residuals, mu_squared * squares))
         answers = yield tuple(asks)
         first = answers[0]
-        assert isinstance(first, Measurement)
         unit = 1 / (first.grid * LARGEST_WEIGHT)
         step = Step(
             coefficients=coefficients,
@@ -257,7 +257,7 @@ class Logistic(Regression):
                 offsets=offsets,
                 branches=branches,
                 weights=_whole(weights * most),
-                shift=level_shift(LINK_GRID),
+                shift=(LINK_GRID // _FINE).bit_length() - 1,
             )
             return Moments(columns=columns, scores=scores, order=1 if order == 1 else 2, link=link)
 
@@ -268,7 +268,7 @@ class Logistic(Regression):
         )
 
 
-def _whole(weights: Floats) -> NDArray[np.int64]:
+def _whole(weights: Floats) -> Whole:
     return np.asarray(np.rint(weights), np.int64)
 
 
@@ -327,18 +327,13 @@ class Step:
 
 
 @lru_cache(maxsize=1)
-def logistic_weights() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def logistic_weights() -> tuple[Floats, Floats]:
     """Return residuals, for outcomes 0 and 1, and curvatures at every level of the predictor."""
     levels = 2 * REACH * _FINE
     middles = [(level + 0.5) / _FINE - REACH for level in range(levels)]
     chances = np.array([1.0 / (1.0 + math.exp(-middle)) for middle in middles])
     residuals = np.stack([-chances, 1.0 - chances])
     return residuals, chances * (1.0 - chances)
-
-
-def level_shift(grid: int) -> int:
-    """By how many bits a predictor in units of 1 / grid is shifted to its level."""
-    return (grid // _FINE).bit_length() - 1
 
 
 def pool_start(steps: list[Step]) -> Step:
@@ -352,11 +347,6 @@ def pool_start(steps: list[Step]) -> Step:
         sigma=1.0 / math.sqrt(float(precisions.sum())),
         curvature=average_moments([each.curvature for each in still]),
     )
-
-
-def is_visible(start: Step) -> bool:
-    """Return whether the number of records stands out of the noise, so that there is something to move by."""
-    return float(start.curvature.matrix[0, 0]) > VISIBLE * start.curvature.sigma
 
 
 def next_coefficients(steps: list[Step], *, reach: Callable[[Floats], float]) -> Floats:
@@ -448,16 +438,6 @@ def fit_logistic(
     noise = np.asarray(split.inverse @ noise @ split.inverse)
     # A curvature that is partly from earlier steps makes the last move too short or too long.
     noise += np.diag((_STALE * (coefficients - start)) ** 2)
-    solution = finish_solution(
-        split,
-        coefficients,
-        noise=noise,
-        residual=1.0,
-        records=0.0,
-        squares=squares,
-        design_effect=design_effect,
-        hidden=_HIDDEN,
-    )
     errors = np.sqrt(np.maximum(np.diag(noise), 0.0))
     arrived = np.abs(coefficients - start) <= np.maximum(_ARRIVED * errors, _NEAR)
     # A slope along a weak direction that noise does not explain would go on to move the other coefficients:
@@ -467,7 +447,17 @@ def fit_logistic(
     shifts = left * np.sqrt((split.inverse**2).sum(axis=1))
     steady = shifts <= _SMALL * np.sqrt(np.maximum(np.diag(noise + split.inverse), 0.0))
     trusted = (errors <= _STEADY) & arrived & (np.abs(coefficients) < REACH) & steady
-    return replace(solution, identified=solution.identified & trusted)
+    return Solution(
+        split=split,
+        coefficients=coefficients,
+        noise=noise,
+        residual=1.0,
+        records=0.0,
+        squares=squares,
+        design_effect=design_effect,
+        hidden=_HIDDEN,
+        trusted=trusted,
+    )
 
 
 def list_needed_logistic(matrix: Floats, slopes: list[float], curvatures: list[float]) -> Floats:

@@ -8,7 +8,7 @@ chosen for the pies of the map, or for the counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from sfumato.core.cost.cost import Cost
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
-from sfumato.core.exact import format_exact, parse_positive, parse_whole
+from sfumato.core.exact import format_exact, parse_whole
 from sfumato.core.questions.counts import CappedMarginal, Marginal
-from sfumato.core.questions.measurement import Answer, Measurement, Request, ask_cost, in_records
+from sfumato.core.questions.measurement import Measurement, Request, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.inference.maps import (
     CELLS,
@@ -41,19 +40,19 @@ from sfumato.recipes.base import (
     Expected,
     Plan,
     Product,
+    Progress,
     cell_columns,
     expect_noise,
     released_names,
 )
-from sfumato.recipes.capped_counts import BoundChoice, list_caps
-from sfumato.recipes.shared.counts import CountOptions, request_laplace
+from sfumato.recipes.capped_counts import BoundedCounts
+from sfumato.recipes.shared.counts import request_laplace
 from sfumato.recipes.shared.public import locate_rows, open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.core.facts.table import Table
+    from sfumato.tables.arrays import Floats
 
 Goal = Literal["pies", "counts"]
 
@@ -66,7 +65,7 @@ _SHARES = 1000  # parts of epsilon are whole thousandths, the same on every mach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Map(CountOptions):
+class Map(BoundedCounts):
     """A map of counts over the columns `by`: those of a place, then a period, then a kind.
 
     Beside the cells, kinds and all pairs of place, period and kind are measured; cells are shrunk towards
@@ -83,16 +82,15 @@ class Map(CountOptions):
     """
 
     kind: ClassVar[str] = "map"
-    own_bound: ClassVar[str] = "share"
+    record_keys: ClassVar[tuple[str, ...]] = ("table", "by", "goal", "public", "share", "seed")
     drawn_by: ClassVar[tuple[str, ...]] = ("goal", "public", "seed")
 
     goal: Goal = "pies"
     public: Any = None
-    share: Any = "0.1"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        CountOptions.__post_init__(self)
+        BoundedCounts.__post_init__(self)
         if len(self.by) < 3:
             raise RecipeError(
                 "map: by must list at least three columns: those of a place, then a period, then a kind, "
@@ -102,11 +100,8 @@ class Map(CountOptions):
             raise RecipeError(f"map: goal must be pies or counts, got {self.goal!r}")
         self._keep(
             public=parse_public(self.public, where="map: public", holds="counts"),
-            share=parse_positive(self.share, name="map: share"),
             seed=parse_whole(self.seed, name="map: seed", low=0, high=_MOST_SEED),
         )
-        if self.share >= 1:
-            raise RecipeError("map: share is a part of epsilon, below 1")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return all of every epsilon, charged before the first question."""
@@ -125,14 +120,7 @@ class Map(CountOptions):
             recipe = replace(self, public=_read_guide(self.public, table, by))
         elif self.public is not None:
             _unpack_guide(self.public, cells)
-        return Plan(
-            recipe=recipe,
-            table=table,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
-            counted=(by,),
-        )
+        return recipe.plan_bounded(table, epsilons=epsilons, delta=delta)
 
     def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
         """Return the noise of all levels under the least and the largest bound; one between is chosen."""
@@ -140,7 +128,7 @@ class Map(CountOptions):
         return [
             expect_noise(plan.table, ask)
             for cap in dict.fromkeys((1, most))
-            for ask in self._levels(
+            for ask in self.ask_counts(
                 plan.table, plan.epsilons[0], f"at most {cap}, " if most > 1 else "", bound=cap
             )
         ]
@@ -150,7 +138,7 @@ class Map(CountOptions):
         most = plan.table.unit.max_records
         return self.part("cut", most=most, by='", "'.join(self.by[:-2])) if most > 1 else None
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return every cell with its count, for every epsilon."""
         table = plan.table
         guide = None if self.public is None else _unpack_guide(self.public, table.cells(tuple(self.by)))
@@ -160,9 +148,9 @@ class Map(CountOptions):
             label = plan.label(epsilon)
             bound, records = 1, None
             if table.unit.max_records > 1:
-                choice = self._choice(table, epsilon, label)
+                choice = self.choose_bound(table, epsilon, label)
                 bound, records = choice.read((yield (choice.ask,)))
-            answers = yield self._levels(table, epsilon, label, bound=bound)
+            answers = yield self.ask_counts(table, epsilon, label, bound=bound)
             progress("shrinking noisy counts")
             model = fit_map(
                 {
@@ -190,7 +178,6 @@ class Map(CountOptions):
         """Return the facts that the write-up names."""
         table, most = plan.table, plan.table.unit.max_records
         return {
-            "table": table.name,
             "columns": ", ".join(self.by),
             "cells": table.cells(tuple(self.by)),
             "levels": "; ".join(" x ".join(self._columns(level)) for level in _MEASURED),
@@ -218,7 +205,7 @@ class Map(CountOptions):
         variance). Of the rest a level gets a part in proportion to the root of its cells, which makes the sum
         of all noise least.
         """
-        one = self._ask(table, KINDS, "", bound=1, epsilon=self._left(table, epsilon))
+        one = self._ask(table, KINDS, "", bound=1, epsilon=self.left(table, epsilon))
         noise = one.standard_deviation / table.grid
         cells = min(max(round(_SHARES / (1 + noise**2)), _LEAST), _LARGEST)
         roots = {level: math.sqrt(table.cells(self._columns(level))) for level in _MEASURED[:-1]}
@@ -229,43 +216,17 @@ class Map(CountOptions):
         parts[CELLS] = _SHARES - sum(parts.values())
         return {level: Fraction(part, _SHARES) for level, part in parts.items()}
 
-    def _left(self, table: Table, epsilon: Fraction) -> Fraction:
-        """Return what is left of epsilon for the levels."""
-        return epsilon if table.unit.max_records == 1 else epsilon * (1 - self.share)
-
-    def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
-        """Return the cost of the first questions, and the most that the levels cost under any bound."""
-        if table.unit.max_records == 1:
-            return tuple(ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=1))
-        first = ask_cost(table, self._choice(table, epsilon, "").ask)
-        under = [
-            [ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=cap)]
-            for cap in list_caps(table.unit.max_records)
-        ]
-        return (first, *(max(costs, key=lambda cost: cost.rho) for costs in zip(*under, strict=True)))
-
-    def _choice(self, table: Table, epsilon: Fraction, label: str) -> BoundChoice:
-        """Return the choice of the bound, with the number of records."""
-        caps = list_caps(table.unit.max_records)
-        left = self._left(table, epsilon)
-        asks = (self._ask(table, CELLS, "", bound=cap, epsilon=left) for cap in caps)
-        noises = [_expected_noise(float(ask.scale)) / table.grid for ask in asks]
-        return BoundChoice(
-            table=table,
-            columns=tuple(self.by),
-            caps=caps,
-            noises=noises,
-            epsilon=epsilon * self.share,
-            label=label,
-        )
-
-    def _levels(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
+    def ask_counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
         """Return the requests for the counts of all levels under `bound`, for what is left of epsilon."""
-        left = self._left(table, epsilon)
-        split = self._split(table, epsilon)
+        left, split = self.left(table, epsilon), self._split(table, epsilon)
         return tuple(
             self._ask(table, level, label, bound=bound, epsilon=left * split[level]) for level in _MEASURED
         )
+
+    def weigh_noise(self, table: Table, epsilon: Fraction, *, bound: int) -> float:
+        """Return the expected absolute value of discrete Laplace noise, with all that is left for cells."""
+        ask = self._ask(table, CELLS, "", bound=bound, epsilon=self.left(table, epsilon))
+        return 1 / math.sinh(min(1 / float(ask.scale), 300.0)) / table.grid
 
     def _ask(
         self, table: Table, level: tuple[int, ...], label: str, *, bound: int, epsilon: Fraction
@@ -304,17 +265,11 @@ def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
     return Queries(cells=cells, grid=1, starts=starts, members=members, weights=np.ones(cells, np.int32))
 
 
-def _read(answer: Answer, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:
+def _read(answer: Measurement, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:
     """Return the noisy counts of a level in records, and the scale of their noise."""
-    assert isinstance(answer, Measurement)
     values, _ = in_records(answer)
     sizes = tuple(shape[axis] for axis in level)
     return values.reshape(sizes), float(answer.request.scale / answer.grid)
-
-
-def _expected_noise(scale: float) -> float:
-    """Return the expected absolute value of discrete Laplace noise."""
-    return 1 / math.sinh(min(1 / scale, 300.0))
 
 
 def _read_guide(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
@@ -327,7 +282,7 @@ def _read_guide(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
     return {**record, "counts": pack_numbers(np.stack([np.diff(found, prepend=0), times]), "<i8")}
 
 
-def _unpack_guide(record: Mapping[str, Any], size: int) -> NDArray[np.float64]:
+def _unpack_guide(record: Mapping[str, Any], size: int) -> Floats:
     """Return the count of every cell in the public table."""
     pairs = unpack_numbers(record, "counts", "<i8", most=_MOST_PACKED)
     if pairs is None or pairs.size == 0 or pairs.size % 2:

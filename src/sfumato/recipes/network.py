@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.accounting import max_mu
 from sfumato.core.cost.cost import Cost
@@ -41,9 +40,10 @@ from sfumato.inference.models.design import (
 )
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Conversation, Plan, Product, Progress
 from sfumato.recipes.shared.budget import allow_gaussian, calibrate
 from sfumato.recipes.shared.model import ModelOptions, describe_model, describe_target, judge_target
+from sfumato.tables.arrays import Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -161,14 +161,13 @@ class Network(ModelOptions):
         size = 0 if column.domain is None else column.size
         return judge_target(column, self.family, kind="network", classes=size, most=_MOST_CLASSES)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the average network of the later steps."""
         table, family = plan.table, self.find_family(plan.table)
         columns = (*self.find_inputs(table), self.target)
         design, layers, targets = self._build(table, columns, family)
         counts, step = self._requests(table, plan.epsilons[0], plan.delta)
         (counted,) = yield (counts,)
-        assert isinstance(counted, Measurement)
         total, least, constants = _read_counts(counted, family)
         places, values = list_inputs(design)
         share = step.effect * total / math.sqrt((self.hidden or (len(columns) - 1,))[-1] + 1)
@@ -196,7 +195,6 @@ class Network(ModelOptions):
             )
             request = Request(name=f"step {turn}", counted=question, noise="gaussian", scale=step.scale)
             (answer,) = yield (request,)
-            assert isinstance(answer, Measurement)
             mean = answer.noisy_values / (GRADIENT_GRID * float(step.sampling) * total)
             descent.step(mean, averaged=2 * turn > self.steps)
             progress(f"step {turn} of {self.steps}")
@@ -214,9 +212,7 @@ class Network(ModelOptions):
             "noise": f"{float(step.scale / GRADIENT_GRID):.3g}",
         }
 
-    def _build(
-        self, table: Table, columns: tuple[str, ...], family: Family
-    ) -> tuple[Design, Layers, NDArray[np.int64]]:
+    def _build(self, table: Table, columns: tuple[str, ...], family: Family) -> tuple[Design, Layers, Whole]:
         """Return the inputs, the layers, and what every code of the target stands for."""
         inputs = {name: table.column(name) for name in columns[:-1]}
         design = design_inputs(inputs, categorical=self.categorical, grid=INPUT_GRID)
@@ -285,7 +281,7 @@ class Network(ModelOptions):
         plan: Plan,
         design: Design,
         layers: Layers,
-        weights: NDArray[np.int64],
+        weights: Whole,
         *,
         total: float,
         learnt: bool,
@@ -378,7 +374,7 @@ def _calibrate_run(
     return Fraction(GRADIENT_GRID * high, 1000), cost(high)
 
 
-def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, NDArray[np.int64]]:
+def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, Whole]:
     """Return how many individuals there are, about and at least, and what the outputs begin with."""
     noisy, deviation = in_records(counted)
     count, reach = float(noisy.sum()), NORMAL_95 * deviation * math.sqrt(noisy.size)
@@ -395,7 +391,7 @@ def _read_counts(counted: Measurement, family: Family) -> tuple[float, float, ND
     return total, least, np.rint(begin * WEIGHT_GRID).astype(np.int64)
 
 
-def _tabulate(design: Design, matrices: list[NDArray[np.int64]]) -> pa.Table:
+def _tabulate(design: Design, matrices: list[Whole]) -> pa.Table:
     """Return all weights as rows: of which unit of which layer, for which input of it."""
     names = [each.column if each.is_number else f"{each.column}: {each.label}" for each in design.terms]
     rows: dict[str, list[Any]] = {"layer": [], "unit": [], "input": [], "weight": []}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -17,12 +17,21 @@ from sfumato.core.exact import NORMAL_95, format_exact
 from sfumato.core.facts.domain import Bins
 from sfumato.core.law import Kind
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.measurement import Request, in_records, request_sensitivity
 from sfumato.core.questions.question import Queries
 from sfumato.inference.models.cumulative import Cumulative, choose_widths, estimate_cumulative
 from sfumato.inference.models.design import bound_columns, code_ends, code_values
 from sfumato.inference.models.document import pack_model
-from sfumato.recipes.base import Conversation, Expected, Plan, Product, Recipe, cell_columns, released_names
+from sfumato.recipes.base import (
+    Conversation,
+    Expected,
+    Plan,
+    Product,
+    Progress,
+    Recipe,
+    cell_columns,
+    released_names,
+)
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
 from sfumato.recipes.shared.model import describe_model
 
@@ -77,8 +86,6 @@ class Quantiles(Recipe):
         """Return one request per level of the tree that promises the least error."""
         if len(epsilons) != 1:
             raise RecipeError("quantiles: a distribution has one epsilon; make one release for each")
-        if self.noise == "gaussian" and delta == 0:
-            raise RecipeError("quantiles: Gaussian noise needs delta above zero")
         table = bound_columns(table, self.columns, steps=STEPS)
         size = _check_order(table.column(self.column))
         advice = f"declare bins for {self.column!r}, or group by fewer labels"
@@ -102,7 +109,7 @@ class Quantiles(Recipe):
         found = (_list_requests(table, self.columns, size, kind, epsilon, delta) for kind in kinds)
         return min(found, key=lambda each: each[0])
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the cumulative counts of every group, from noisy counts of all levels."""
         answers = yield plan.requests
         groups = 1 if self.by is None else plan.table.column(self.by).size
@@ -110,7 +117,6 @@ class Quantiles(Recipe):
         size = _check_order(column)
         values, widths, variances = [], [], []
         for answer in answers:
-            assert isinstance(answer, Measurement)
             counts, deviation = in_records(answer)
             values.append(counts.reshape(groups, -1))
             widths.append(int(answer.request.name.rpartition(" ")[2]))
@@ -132,7 +138,6 @@ class Quantiles(Recipe):
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
         return {
-            "table": plan.table.name,
             "column": self.column,
             "groups": "" if self.by is None else f", for every label of `{self.by}`",
             "size": plan.table.column(self.column).size,

@@ -7,7 +7,7 @@ keys fit by construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
@@ -26,9 +25,10 @@ from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
 from sfumato.inference.model import draw_places, number_cells
 from sfumato.recipes.adaptive import Adaptive
-from sfumato.recipes.base import Conversation, Expected, Plan, Product, released_names
+from sfumato.recipes.base import Conversation, Expected, Plan, Product, Progress, released_names
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins, model_domain
+from sfumato.tables.arrays import Whole
 from sfumato.tables.read import table_to_csv, table_to_parquet
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Related(RowOptions):
         assert plan.table.family is not None
         return self._model(plan.table.family).expect(plan, records)
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return parents and children of a model of what was measured, for one epsilon after the other."""
         family = plan.table.family
         assert family is not None
@@ -283,9 +283,7 @@ class _Drawing:
         )
         self._compared = [columns for columns in measured if set(columns) & {*self._own}]
 
-    def draw_children(
-        self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
-    ) -> dict[str, NDArray[np.int64]]:
+    def draw_children(self, codes: Mapping[str, Whole], numbers: Whole, *, seed: int) -> dict[str, Whole]:
         """Return the codes of all children, those of one parent together and in their order.
 
         `codes` are those of the parents and of their `numbers` of children.
@@ -296,9 +294,7 @@ class _Drawing:
             self._adjust(some, numbers[::every], self._draw(some, numbers[::every], seed=seed))
         return self._draw(codes, numbers, seed=seed)
 
-    def _draw(
-        self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
-    ) -> dict[str, NDArray[np.int64]]:
+    def _draw(self, codes: Mapping[str, Whole], numbers: Whole, *, seed: int) -> dict[str, Whole]:
         """Return the first child of every parent that has one, then the second, and so on."""
         known = {name: self._compress(name, column) for name, column in codes.items()}
         starts = np.cumsum(numbers) - numbers
@@ -327,9 +323,9 @@ class _Drawing:
 
     def _adjust(
         self,
-        codes: Mapping[str, NDArray[np.int64]],
-        numbers: NDArray[np.int64],
-        drawn: Mapping[str, NDArray[np.int64]],
+        codes: Mapping[str, Whole],
+        numbers: Whole,
+        drawn: Mapping[str, Whole],
     ) -> None:
         """Makes likelier what was drawn more rarely than the model has it, and the reverse."""
         domain = self.model.domain
@@ -358,19 +354,19 @@ class _Drawing:
                 # The next marginal is compared as if children had been drawn so already.
                 weights = weights * factors.reshape(-1)[cells]
 
-    def _compress(self, name: str, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _compress(self, name: str, codes: Whole) -> Whole:
         maps = self.compression.maps
         return maps[name][codes] if name in maps else codes
 
 
-def _draw_numbers(family: Family, codes: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
+def _draw_numbers(family: Family, codes: Whole, *, seed: int) -> Whole:
     """Return the number of children of every parent: any of its bin with equal chance."""
     steps = np.array([*family.steps, family.child.unit.max_records + 1])
     places = draw_places(codes.size, seed=seed, turn=2**18)
     return np.asarray(steps[codes] + np.floor(places * np.diff(steps)[codes]), np.int64)
 
 
-def _alone(compression: Compression, name: str, code: int) -> NDArray[np.int64]:
+def _alone(compression: Compression, name: str, code: int) -> Whole:
     """Return the code that a value has in the model, if no other value shares it."""
     if name not in compression.maps:
         return np.array([code])

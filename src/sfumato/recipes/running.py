@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.accounting import calibrate_scale
 from sfumato.core.engine.arrays import to_arrow
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import NORMAL_95, format_exact, parse_whole, round_up
 from sfumato.core.law import SHAPES
-from sfumato.core.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.core.questions.measurement import Request, in_records, request_sensitivity
 from sfumato.core.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
 from sfumato.inference.models.series import choose_weights, estimate_sums, half_widths
 from sfumato.recipes.base import (
@@ -25,12 +24,14 @@ from sfumato.recipes.base import (
     Conversation,
     Plan,
     Product,
+    Progress,
     Recipe,
     cell_columns,
     released_names,
     write_part,
 )
 from sfumato.recipes.shared.counts import Noise, check_noise, list_kinds
+from sfumato.tables.arrays import Floats
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -99,8 +100,6 @@ class Running(Recipe):
         """Return one request for all periods up to `through`, at the cost of the whole horizon."""
         if len(epsilons) != 1:
             raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
-        if self.noise not in ("auto", *list_kinds("auto", delta)):
-            self.refuse_no_delta(delta)
         if table.unit.window is not None:
             raise RecipeError(
                 "running: a series is charged once for all its periods, which a window does not read; take "
@@ -152,10 +151,9 @@ class Running(Recipe):
             why = self.part("why", **_tell_error(against.requests[0], what="other"))
         return self.part("chosen", first=first, why=why, **_tell_error(request, what="this"))
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return every period so far with its counts, totals, windows and changes, and their intervals."""
         (answer,) = yield plan.requests
-        assert isinstance(answer, Measurement)
         question = answer.request.counted
         assert isinstance(question, RunningSums)
         noisy, deviation = in_records(answer)
@@ -190,7 +188,6 @@ class Running(Recipe):
         norm = format_exact(round_up(_norm(question), places=6))
         factor = "2" if plan.requests[0].law.norm == "L1" else "sqrt(2)"
         return {
-            "table": plan.table.name,
             "period": self.period,
             "periods": question.periods,
             "horizon": question.horizon,
@@ -264,9 +261,7 @@ def _worst_total(question: RunningSums, deviation: float) -> float:
     return float(estimate_sums(empty, weights, deviation, answer=np.ones(question.horizon)).deviations[-1])
 
 
-def _tabulate(
-    name: str, values: NDArray[np.float64], half: NDArray[np.float64], cells: int
-) -> dict[str, pa.Array]:
+def _tabulate(name: str, values: Floats, half: Floats, cells: int) -> dict[str, pa.Array]:
     """Return one released number with its interval. Counts are not below zero; a change may be."""
     least = -np.inf if name == "change" else 0.0
     half, values = np.repeat(half, cells), values.reshape(-1)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import ClassVar
 
 from sfumato.core.questions.choices import Candidate
-from sfumato.core.questions.measurement import Answer, Ask
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.tree import tree_cells
-from sfumato.recipes.base import Expected, Plan
+from sfumato.recipes.base import Asking, Expected, Plan, Progress
 from sfumato.recipes.shared.budget import RemainingBudget, open_budget
 from sfumato.recipes.shared.rows import model_domain
 from sfumato.recipes.shared.selection import (
-    Asking,
     Fitting,
     Selection,
     choose_marginal,
@@ -67,8 +65,8 @@ class Tree(Selection):
         return budget.expect_counts(domain, {**singles, **dict.fromkeys(_pairs(domain), rest)})
 
     def measure(
-        self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
-    ) -> Asking:
+        self, budget: RemainingBudget, domain: Domain, label: str, progress: Progress
+    ) -> Asking[Fitting]:
         """Return the model of single columns and of a private forest of pairs."""
         testing = self.split_guide(budget)
         singles = budget.total * _TREE_SINGLES
@@ -80,16 +78,16 @@ class Tree(Selection):
         edges = yield from _choose_forest(budget, fitting, domain, label, progress)
         # Where no pair is worth its noise, single columns are measured once more.
         marginals = edges or [(name,) for name in domain]
-        asks = [
-            budget.calibrate_request(
+        share = budget.left / len(marginals)
+        answers = yield tuple(
+            budget.count(
                 f"{label}{'' if edges else 'again: '}{' x '.join(columns)}",
                 columns,
-                budget.left / len(marginals),
+                share,
                 queries=fitting.compression.queries(columns),
             )
             for columns in marginals
-        ]
-        answers = yield tuple(budget.spend(ask) for ask in asks)
+        )
         fitting.add(answers)
         fitting.fit(effort=4)
         return fitting
@@ -100,8 +98,8 @@ def _pairs(domain: Domain) -> list[Columns]:
 
 
 def _choose_forest(
-    budget: RemainingBudget, fitting: Fitting, domain: Domain, label: str, progress: Callable[[str], None]
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
+    budget: RemainingBudget, fitting: Fitting, domain: Domain, label: str, progress: Progress
+) -> Asking[list[Columns]]:
     """Return pairs that form a forest, chosen one after the other."""
     turns = len(domain) - 1
     if turns == 0:

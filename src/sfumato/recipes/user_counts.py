@@ -6,13 +6,12 @@ really moves: not one answer, but one in every cell it is counted in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_whole
@@ -20,15 +19,14 @@ from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Tuples, Values
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import IndividualCounts
-from sfumato.core.questions.measurement import Measurement, Request, request_sensitivity
-from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product
+from sfumato.core.questions.measurement import Measurement, Request
+from sfumato.recipes.base import MOST_ANSWERS, Plan
 from sfumato.recipes.shared.counts import (
     CountOptions,
     Noise,
     check_noise,
     describe_threshold,
     finish_counts,
-    parse_threshold,
     request_counts,
 )
 from sfumato.recipes.shared.public import (
@@ -39,6 +37,7 @@ from sfumato.recipes.shared.public import (
     parse_public,
     unpack_numbers,
 )
+from sfumato.tables.arrays import Whole
 from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ class UserCounts(CountOptions):
     def __post_init__(self) -> None:
         CountOptions.__post_init__(self)
         check_noise(self.noise, kind=self.kind)
-        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
         if self.max_cells is not None:
             self._keep(max_cells=parse_whole(self.max_cells, name="user-counts: max_cells", high=_MOST_CELLS))
         self._keep(
@@ -134,8 +132,6 @@ class UserCounts(CountOptions):
         """Return one request per epsilon, all with the same questions."""
         by = tuple(self.by)
         self.check_names(table)
-        if self.noise == "gaussian":
-            self.refuse_no_delta(delta)
         self._refuse_large(table.cells(by) * len(epsilons))
         recipe = self
         if isinstance(self.public, str):
@@ -146,26 +142,17 @@ class UserCounts(CountOptions):
         self._refuse_large(asked_cells.rows * len(epsilons))
         requests = tuple(
             request_counts(
+                table,
                 f"individuals at epsilon {format_exact(epsilon)}",
                 asked_cells,
                 noise=self.noise,
                 epsilon=epsilon,
                 delta=delta,
-                sensitivity=lambda probe: request_sensitivity(table, probe),
             )
             for epsilon in epsilons
         )
         _refuse_large_sums(requests, asked_cells)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
-
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Return every cell with its count of records; 0 where it was not asked about."""
-        answers = yield plan.requests
-        counts = []
-        for measurement in answers:
-            assert isinstance(measurement, Measurement)
-            counts.append(self._add_up(measurement, plan.table.cells(tuple(self.by))))
-        return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def tell(self, plan: Plan) -> dict[str, Any]:
         """Return the facts that the write-up names."""
@@ -174,7 +161,6 @@ class UserCounts(CountOptions):
         table, unit = plan.table, plan.table.unit
         facts = {"unit": unit.column, "most": asked_cells.max_cells}
         return {
-            "table": table.name,
             "sizes": ", ".join(f"{name} ({table.column(name).size})" for name in self.by),
             "cells": table.cells(tuple(self.by)),
             "questions": asked_cells.rows,
@@ -226,8 +212,8 @@ class UserCounts(CountOptions):
                 f"{MOST_ANSWERS:,}; use fewer columns, coarser domains, fewer times or fewer epsilons"
             )
 
-    def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
-        """Return the count of every cell: numbers of individuals, each times its records, added up."""
+    def finish(self, table: Table, measurement: Measurement) -> Whole:
+        """Return the sum of individuals times records of every cell, 0 where it was not asked about."""
         asked_cells = measurement.request.counted
         assert isinstance(asked_cells, IndividualCounts)
         values = measurement.noisy_values
@@ -236,7 +222,7 @@ class UserCounts(CountOptions):
         starts = _starts(asked_cells)
         sums = np.add.reduceat(asked_cells.times * values, starts)
         squares = np.add.reduceat(asked_cells.times.astype(np.float64) ** 2, starts)
-        counts = np.zeros(size, np.int64)
+        counts = np.zeros(table.cells(tuple(self.by)), np.int64)
         counts[asked_cells.cells[starts]] = finish_counts(
             sums,
             threshold=self.threshold,
@@ -290,7 +276,7 @@ def list_questions(
     record: Mapping[str, Any] | None,
     period: str | None,
     reach: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Whole, Whole]:
     """Return the cells and times of all questions about `table`, ascending by cell, then by times.
 
     Without a `record` every cell is asked for all `times`. With one, its pairs are asked in their own
@@ -308,7 +294,7 @@ def list_questions(
     return pairs // _PAIR, pairs % _PAIR
 
 
-def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
+def _read_labels(column: Column, rows: pa.Table) -> Whole:
     """Return the codes of the rows of a list, which names a column as a release does or as the table does."""
     released = not isinstance(column.domain, Tuples) or column.outside == "other"
     if released and column.name in rows.column_names:
@@ -321,9 +307,7 @@ def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     return encode_public(column, rows)
 
 
-def _spread(
-    pairs: NDArray[np.int64], table: Table, by: tuple[str, ...], *, period: str, reach: int
-) -> NDArray[np.int64]:
+def _spread(pairs: Whole, table: Table, by: tuple[str, ...], *, period: str, reach: int) -> Whole:
     """`pairs`, and the same up to `reach` codes of `period` away; the code of `other` has no neighbours."""
     place = by.index(period)
     domain = table.column(period).domain
@@ -344,12 +328,12 @@ def _spread(
     return pairs
 
 
-def _pack(pairs: NDArray[np.int64]) -> str:
+def _pack(pairs: Whole) -> str:
     """Return ascending pairs as text: their differences, which pack well."""
     return pack_numbers(np.diff(pairs, prepend=0), "<i8")
 
 
-def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
+def _unpack(record: Mapping[str, Any], size: int) -> Whole:
     steps = unpack_numbers(record, "pairs", "<i8", most=_MOST_PACKED)
     if steps is None:
         steps = np.empty(0, np.int64)
@@ -360,7 +344,7 @@ def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
     return pairs
 
 
-def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
+def _starts(asked_cells: IndividualCounts) -> Whole:
     """Return the first question of every cell that is asked about."""
     return np.flatnonzero(np.diff(asked_cells.cells, prepend=-1))
 

@@ -17,6 +17,11 @@ from sfumato.core.errors import SourceError
 # What a Parquet file may unpack to: so much, and so many times its own size, since codes pack very well.
 _UNPACKED, _TIMES = 2**30, 256
 
+# The arrays of codes, counts and flags that rooms outside the core work on.
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
 
 def label_array(codes: NDArray[np.int32], labels: tuple[int | str, ...]) -> pa.Array:
     """The labels behind `codes`: text as a dictionary, numbers and booleans as they are.

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.rho import max_rho
 from sfumato.accounting import (
     Cost,
     discrete_laplace_rho,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_sigma,
-    max_rho,
     pure_to_rho,
     rho_to_epsilon,
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.rho import max_rho
 from sfumato.accounting import (
     Budget,
     Cost,
@@ -19,7 +20,6 @@ from sfumato.accounting import (
     discrete_gaussian_sigma,
     left,
     max_mu,
-    max_rho,
     mu_to_epsilon,
     pure_to_mu,
     rho_to_epsilon,

@@ -9,17 +9,17 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.exact import format_exact, parse_exact
 from sfumato.inference.models.document import Family
+from sfumato.tables.arrays import Floats, Whole
 
 SCORE_UNITS = 256
 """Scores under a link are whole multiples of 1 / SCORE_UNITS."""
 _FAR = 8  # log odds beyond which a chance is as good as certain
 
 
-def logistic_table(scale: int) -> tuple[int, NDArray[np.int64]]:
+def logistic_table(scale: int) -> tuple[int, Whole]:
     """Return the lowest score, and the probability of a class from it on, in units of 1 / scale.
 
     >>> low, values = logistic_table(4096)
@@ -30,14 +30,14 @@ def logistic_table(scale: int) -> tuple[int, NDArray[np.int64]]:
     return int(scores[0]), np.rint(scale / (1 + np.exp(-scores / SCORE_UNITS))).astype(np.int64)
 
 
-def weight_table(scale: int) -> tuple[int, NDArray[np.int64]]:
+def weight_table(scale: int) -> tuple[int, Whole]:
     """As `logistic_table`, p (1 - p) in place of p."""
     low, values = logistic_table(scale)
     shares = values / scale
     return low, np.rint(scale * shares * (1 - shares)).astype(np.int64)
 
 
-def exponential_table(scale: float, *, least: float, most: float) -> tuple[int, NDArray[np.int64]]:
+def exponential_table(scale: float, *, least: float, most: float) -> tuple[int, Whole]:
     """The lowest score, and the expected number from it on, from `least` to `most`, in units of 1 / scale."""
     low, high = (int(np.floor(np.log(each) * SCORE_UNITS)) for each in (least, most))
     scores = np.arange(low, max(high, low + 1) + 1)
@@ -52,8 +52,8 @@ class Shape:
     """
 
     columns: tuple[str, ...]
-    scores: NDArray[np.int64]
-    deviations: NDArray[np.int64]
+    scores: Whole
+    deviations: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,9 +63,7 @@ class Score:
     intercept: int
     shapes: tuple[Shape, ...]
 
-    def apply(
-        self, codes: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int], rows: int
-    ) -> NDArray[np.int64]:
+    def apply(self, codes: Mapping[str, Whole], sizes: Mapping[str, int], rows: int) -> Whole:
         """Return scores of `rows` records; a code below zero, for a value that is not known, adds nothing."""
         total = np.full(rows, self.intercept, np.int64)
         for shape in self.shapes:
@@ -95,7 +93,7 @@ class AdditiveModel:
     high: Fraction = Fraction(1)
     unit: Fraction = Fraction(1, SCORE_UNITS)
 
-    def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[np.float64]:
+    def probabilities(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the probability of every class, one row for every record."""
         found = [
             1 / (1 + np.exp(-np.clip(each.apply(codes, self.sizes, rows) * float(self.unit), -30, 30)))
@@ -106,7 +104,7 @@ class AdditiveModel:
         together = np.stack(found, axis=1)
         return np.asarray(together / together.sum(axis=1, keepdims=True))
 
-    def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[np.float64]:
+    def numbers(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the number that is expected for every record."""
         (score,) = self.scores
         scores = score.apply(codes, self.sizes, rows) * float(self.unit)

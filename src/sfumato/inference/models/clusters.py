@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label
 from sfumato.inference.models.design import number_term, number_values, scale_numbers
-
-Floats = NDArray[np.float64]
+from sfumato.tables.arrays import Floats, Whole
 
 _KNOWN = 3.0  # standard deviations of its noise that a count must exceed, and the gain over one cluster
 _ROUNDS = 100  # of k-means, which ends long before
@@ -149,12 +148,12 @@ def judge_clusters(counts: Floats, sums: Floats, *, sigma: float) -> Clusters:
 class ClusterModel:
     """Released centres in whole numbers, and for every column the features of its codes."""
 
-    places: NDArray[np.int64]
-    scores: dict[str, NDArray[np.int64]]
+    places: Whole
+    scores: dict[str, Whole]
     family: str = "clusters"
     classes: tuple[Label, ...] = ()
 
-    def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> NDArray[Any]:
+    def numbers(self, codes: Mapping[str, Whole], rows: int) -> NDArray[Any]:
         """Return number of the nearest centre, from 1 on, of every row; 0 of rows with an unknown value."""
         costs = np.zeros((rows, self.places.shape[0]), np.int64)
         known = np.ones(rows, np.bool_)
@@ -176,7 +175,7 @@ def read_clusters(document: Mapping[str, Any], columns: Mapping[str, Column], *,
     )
 
 
-def scale_column(column: Column, *, grid: int) -> NDArray[np.int64]:
+def scale_column(column: Column, *, grid: int) -> Whole:
     """What every code of a column of numbers is scaled to, in a column of whole multiples of 1 / grid."""
     values = number_values(column)
     if values is None or column.extras:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sfumato.core.errors import ReleaseError
 from sfumato.core.exact import parse_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label
-
-Floats = NDArray[np.float64]
+from sfumato.tables.arrays import Floats, Whole
 
 _MOST_BRANCHES = 64  # of a node: more are a level of single cells
 
@@ -113,7 +112,7 @@ def fuse_levels(values: Sequence[Floats], widths: Sequence[int], variances: Sequ
     `values` has an array per level, groups by intervals.
     """
     found, known = values[-1], np.full(values[-1].shape[1], variances[-1])
-    lower: list[tuple[Floats, Floats, Floats, Floats, NDArray[np.int64]]] = []
+    lower: list[tuple[Floats, Floats, Floats, Floats, Whole]] = []
     for level in range(len(widths) - 2, -1, -1):
         starts = np.arange(0, known.size, widths[level] // widths[level + 1])
         sums, below = np.add.reduceat(known, starts), np.add.reduceat(found, starts, axis=1)
@@ -178,6 +177,15 @@ def find_cell(shares: Floats, low: Floats, high: Floats, share: float) -> tuple[
     return cell, min(first, cell), max(final, cell)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """A quantile, and the ends of an interval that holds that of the table with 95 %, given the noise."""
+
+    value: float
+    low_95: float
+    high_95: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DistributionModel:
     """Shares of the records up to the end of every cell, a row for each group.
@@ -190,7 +198,7 @@ class DistributionModel:
     ends: Floats
     least: float
     whole: bool
-    counts: NDArray[np.int64]
+    counts: Whole
     shares: Floats
     low: Floats
     high: Floats
@@ -201,28 +209,28 @@ class DistributionModel:
         """Return whether the shares of a group are known."""
         return not bool(np.isnan(self.shares[row, 0]))
 
-    def quantile(self, row: int, share: float) -> dict[str, float]:
+    def quantile(self, row: int, share: float) -> Quantile:
         """Return value at `share` with the ends of its interval; within a bin, records are spread evenly."""
         shares = self.shares[row]
         cell, first, last = find_cell(shares, self.low[row], self.high[row], share)
         if self.whole:
             value, low, high = (float(self.ends[each]) for each in (cell, first, last))
-            return {"value": value, "low_95": low, "high_95": high}
+            return Quantile(value=value, low_95=low, high_95=high)
         starts = np.concatenate(([self.least], self.ends[:-1]))
         before = float(shares[cell - 1]) if cell else 0.0
         inside = float(shares[cell]) - before
         part = min(max((share - before) / inside, 0.0), 1.0) if inside > 0 else 1.0
         value = float(starts[cell] + part * (self.ends[cell] - starts[cell]))
-        return {"value": value, "low_95": float(starts[first]), "high_95": float(self.ends[last])}
+        return Quantile(value=value, low_95=float(starts[first]), high_95=float(self.ends[last]))
 
     def share_upto(self, row: int, value: float) -> float:
         """Return the share up to the last end that is not above `value`."""
         place = int(np.searchsorted(self.ends, value, side="right"))
         return float(self.shares[row, place - 1]) if place else 0.0
 
-    def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
-        """Return a distribution predicts nothing."""
-        raise NotImplementedError
+    def numbers(self, codes: Mapping[str, Whole], rows: int) -> Floats:
+        """Raises an error: a distribution predicts nothing."""
+        raise ReleaseError("a distribution predicts nothing; ask it for `quantile(0.5)`")
 
     probabilities = numbers
 

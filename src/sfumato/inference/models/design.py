@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, Domain, IntegerRange, Label, Period, Values
 from sfumato.core.facts.table import Table
+from sfumato.tables.arrays import Floats, Whole
 
 STEPS = 512
 """Equal steps between the bounds of a column that has bounds and no domain."""
@@ -69,7 +69,7 @@ class Design:
 
     columns: tuple[str, ...]
     terms: tuple[Term, ...]
-    scores: tuple[NDArray[np.int64], ...]
+    scores: tuple[Whole, ...]
     left_out: Mapping[str, Label]
 
 
@@ -149,7 +149,7 @@ def design_columns(columns: Mapping[str, Column], *, categorical: Sequence[str] 
     return Design(columns=tuple(columns), terms=tuple(terms), scores=tuple(scores), left_out=left_out)
 
 
-def average_products(design: Design, *, grid: int) -> NDArray[np.float64]:
+def average_products(design: Design, *, grid: int) -> Floats:
     """What a record adds to the products of the constant and all features, if inputs are spread evenly."""
     scaled = [scores / grid for scores in design.scores]
     means = np.concatenate([[1.0], *(each.mean(axis=0) for each in scaled)])
@@ -189,7 +189,7 @@ def number_values(column: Column) -> list[Fraction] | None:
     return None if listed else code_values(domain)
 
 
-def scale_numbers(values: Sequence[Fraction], term: Term, *, extras: int, grid: int) -> NDArray[np.int64]:
+def scale_numbers(values: Sequence[Fraction], term: Term, *, extras: int, grid: int) -> Whole:
     """The scaled numbers of all codes, rounded and then held to [-grid, grid], and labels of the extras."""
     middle, half = term.middle, term.half
     rounded = [round((value - middle) / half * grid) for value in values]

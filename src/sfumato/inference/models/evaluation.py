@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.exact import NORMAL_95
+from sfumato.tables.arrays import Floats, Whole
 
-Floats = NDArray[np.float64]
 Record = dict[str, Any]
 
 ENOUGH = 5.0
@@ -42,7 +41,7 @@ def count_places(total: float, deviation: float) -> int:
     return round(min(max(borne, _FEWEST), _MOST))
 
 
-def place_edges(counts: Floats, edges: NDArray[np.int64], *, places: int) -> NDArray[np.int64]:
+def place_edges(counts: Floats, edges: Whole, *, places: int) -> Whole:
     """Return edges, of `edges`, that cut noisy counts between them into about equal places.
 
     >>> place_edges(np.array([1.0, 9, 0, 9, 1]), np.array([10, 20, 30, 40]), places=2).tolist()
@@ -55,7 +54,7 @@ def place_edges(counts: Floats, edges: NDArray[np.int64], *, places: int) -> NDA
     return np.unique(edges[np.minimum(np.searchsorted(below, wanted), edges.size - 1)])
 
 
-def place_middles(edges: NDArray[np.int64]) -> Floats:
+def place_middles(edges: Whole) -> Floats:
     """A prediction for every place: the middle of its edges; beyond the last ones, as far as these are apart.
 
     >>> place_middles(np.array([0, 2, 8])).tolist()
@@ -67,7 +66,7 @@ def place_middles(edges: NDArray[np.int64]) -> Floats:
     return np.concatenate(([2 * edges[0] - edges[1]], inner, [2 * edges[-1] - edges[-2]]))
 
 
-def place_widths(counts: Floats, fine: NDArray[np.int64], edges: NDArray[np.int64]) -> Floats:
+def place_widths(counts: Floats, fine: Whole, edges: Whole) -> Floats:
     """Return how far apart the predictions of a place are: at most as its middle is from the next ones.
 
     `counts` are those between `fine` edges, of which `edges` are some: they tell of places whose predictions

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+from sfumato.tables.arrays import Floats, Whole
+
+Places = Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ class Level:
 class Fitted:
     """What is found for one level: whole counts that add up, the estimates behind them, their variances."""
 
-    counts: NDArray[np.int64]
+    counts: Whole
     estimates: Floats
     variances: Floats
 
@@ -117,9 +117,7 @@ def _sum(parents: Places, values: Floats, size: int) -> Floats:
     return np.asarray(np.bincount(parents, values, size), np.float64)
 
 
-def divide(
-    values: Floats, variances: Floats, parents: Places, totals: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def divide(values: Floats, variances: Floats, parents: Places, totals: Whole) -> Whole:
     """Return whole counts, none negative, that add up to `totals` by parent and are near to `values`.
 
     First the nearest point of that simplex, where a value counts by the inverse of its variance; then every
@@ -140,7 +138,7 @@ def divide(
     return counts
 
 
-def _project(values: Floats, variances: Floats, parents: Places, totals: NDArray[np.int64]) -> Floats:
+def _project(values: Floats, variances: Floats, parents: Places, totals: Whole) -> Floats:
     """Return the nearest point with no negative count whose sums by parent are `totals`.
 
     It is max(0, value + shift * variance) with one shift for the children of a parent (Michelot 1986): who

@@ -13,14 +13,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label
 from sfumato.inference.models.design import number_values
 from sfumato.inference.models.document import Family
+from sfumato.tables.arrays import Flags, Floats, Whole
 
-Floats = NDArray[np.float64]
 Pairs = Sequence[tuple[int, int]]
 
 # A direction is strong if its curvature is so many times the norm that noise alone reaches.
@@ -46,7 +45,7 @@ class NoisyMoments:
     """
 
     matrix: Floats
-    sources: NDArray[np.int64]
+    sources: Whole
     sigma: float
 
     @property
@@ -59,21 +58,19 @@ class NoisyMoments:
 class Solution:
     """Estimated coefficients of scaled inputs, and all that their intervals need.
 
-    `noise` and `hidden` are the covariances that the noise and the weak directions add; `sampling` is that
-    of a sample with equal variances, `inverse` and `squares`, if they were measured, give that of any.
+    `split` are the directions of the noisy matrix, `noise` is the covariance that the noise adds. Along weak
+    directions coefficients have the deviation `hidden`. Where they are not `trusted`, there is no interval.
     """
 
+    split: Directions
     coefficients: Floats
-    identified: NDArray[np.bool_]
     noise: Floats
-    hidden: Floats
-    sampling: Floats
-    inverse: Floats
+    residual: float
+    records: float
     squares: NoisyMoments | None
     design_effect: float
-    records: float
-    residual: float
-    ridge: float
+    hidden: float
+    trusted: Flags | bool = True
 
 
 def arrange_moments(values: Floats, pairs: Pairs, *, features: int, sigma: float) -> NoisyMoments:
@@ -111,14 +108,15 @@ def fit_linear(
     # A residual that the noise may explain is taken for the largest that it may hide.
     residual = max(found, spread) / max(records - target, 1.0)
     errors = split.inverse @ propagate_noise(moments, full)[:target]
-    return finish_solution(
-        split,
-        coefficients,
+    return Solution(
+        split=split,
+        coefficients=coefficients,
         noise=moments.sigma**2 * errors @ errors.T,
         residual=residual,
         records=records,
         squares=squares,
         design_effect=design_effect,
+        hidden=_WEAK_SPREAD,
     )
 
 
@@ -190,7 +188,7 @@ class Directions:
 
     values: Floats
     vectors: Floats
-    strong: NDArray[np.bool_]
+    strong: Flags
     ridge: float
     damping: float
 
@@ -234,34 +232,6 @@ def split_directions(
     return Directions(values=values, vectors=vectors, strong=values > ridge, ridge=ridge, damping=damping)
 
 
-def finish_solution(
-    split: Directions,
-    coefficients: Floats,
-    *,
-    noise: Floats,
-    residual: float,
-    records: float,
-    squares: NoisyMoments | None,
-    design_effect: float,
-    hidden: float = _WEAK_SPREAD,
-) -> Solution:
-    """Return the solution with what sampling and weak directions add to the covariance of its `noise`."""
-    weak = split.vectors[:, ~split.strong]
-    return Solution(
-        coefficients=coefficients,
-        identified=(weak**2).sum(axis=1) <= _WEAK_SHARE,
-        noise=noise,
-        hidden=hidden**2 * weak @ weak.T,
-        sampling=residual * split.inverse,
-        inverse=split.inverse,
-        squares=squares,
-        design_effect=design_effect,
-        records=records,
-        residual=residual,
-        ridge=split.ridge,
-    )
-
-
 def propagate_noise(moments: NoisyMoments, direction: Floats) -> Floats:
     """How noise of one standard deviation in each answer moves matrix @ direction: a column per answer."""
     size, sources = moments.size, moments.sources
@@ -295,16 +265,18 @@ def _second_order(split: Directions, moments: NoisyMoments, target: int, coeffic
 
 def estimate_errors(solution: Solution, transform: Floats) -> Floats:
     """Standard errors of transform @ coefficients, for sampling, noise and weak directions together."""
-    sampling = _diagonal(transform, solution.sampling)
+    split, inverse = solution.split, solution.split.inverse
+    sampling = _diagonal(transform, solution.residual * inverse)
     if solution.squares is not None:
-        ways = transform @ solution.inverse
+        ways = transform @ inverse
         robust = _diagonal(ways, solution.squares.matrix)
         noise = np.array([math.sqrt(quadratic_variance(solution.squares, way)) for way in ways])
         noise = solution.squares.sigma * noise
         # Where it drowns, an interval is no narrower than that of equal variances, and errs to the wide side.
         wide = np.maximum(sampling, robust + _CERTAIN * noise)
         sampling = np.where(noise < _CERTAIN * robust, robust, wide)
-    others = _diagonal(transform, solution.noise + solution.hidden)
+    weak = split.vectors[:, ~split.strong]
+    others = _diagonal(transform, solution.noise + solution.hidden**2 * weak @ weak.T)
     variances = np.maximum(solution.design_effect * sampling, 0.0) + np.maximum(others, 0.0)
     return np.asarray(np.sqrt(variances))
 
@@ -321,9 +293,11 @@ def list_needed(matrix: Floats, sigma: float) -> Floats:
     return np.asarray(needed[np.minimum(spared, values.size - 1)])
 
 
-def is_identified(solution: Solution, transform: Floats) -> NDArray[np.bool_]:
+def is_identified(solution: Solution, transform: Floats) -> Flags:
     """Return whether all coefficients that a row of `transform` needs are identified."""
-    return np.asarray(~((transform != 0) & ~solution.identified).any(axis=1))
+    weak = solution.split.vectors[:, ~solution.split.strong]
+    identified = ((weak**2).sum(axis=1) <= _WEAK_SHARE) & solution.trusted
+    return np.asarray(~((transform != 0) & ~identified).any(axis=1))
 
 
 def _diagonal(transform: Floats, matrix: Floats) -> Floats:
@@ -374,7 +348,7 @@ class RegressionModel:
     bounds: tuple[float, float] | None = None
     classes: tuple[Label, ...] = ()
 
-    def predictors(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def predictors(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the constant and the effects of all columns, added up in their order."""
         found = np.full(rows, self.constant)
         for name, effects in self.effects.items():
@@ -382,12 +356,12 @@ class RegressionModel:
             found += np.where(code >= 0, effects[np.maximum(code, 0)], self.unknown[name])
         return found
 
-    def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def numbers(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the number that is expected for every row."""
         assert self.bounds is not None
         return np.asarray(np.clip(self.predictors(codes, rows), *self.bounds))
 
-    def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def probabilities(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the probability of both classes, one row for every row of new data."""
         held = np.clip(self.predictors(codes, rows), -30.0, 30.0)
         chances = 1.0 / (1.0 + np.exp(-held))

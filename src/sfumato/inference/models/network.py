@@ -13,15 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Label
 from sfumato.inference.models.design import Design, design_columns, number_values
 from sfumato.inference.models.document import Family
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+from sfumato.tables.arrays import Floats, Whole
 
 _MOMENTUM = 0.9  # the usual one; it averages the noise of about ten steps
 _WIDE = 1000  # from the least to the largest number of a column
@@ -126,7 +123,7 @@ class NetworkModel:
     classes: tuple[Label, ...] = ()
     bounds: tuple[float, float] | None = None
 
-    def outputs(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def outputs(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return what the last layer gives for every row."""
         first = self.layers[0]
         units = np.tile(first[-1], (rows, 1))
@@ -138,14 +135,14 @@ class NetworkModel:
             units = np.tanh(units) @ layer[:-1] + layer[-1]
         return np.asarray(units)
 
-    def numbers(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def numbers(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the number that is expected for every row."""
         assert self.bounds is not None
         low, high = self.bounds
         found = (low + high) / 2 + self.outputs(codes, rows)[:, 0] * (high - low) / 2
         return np.asarray(np.clip(found, low, high))
 
-    def probabilities(self, codes: Mapping[str, NDArray[np.int64]], rows: int) -> Floats:
+    def probabilities(self, codes: Mapping[str, Whole], rows: int) -> Floats:
         """Return the probability of every class, one row for every row of new data."""
         scores = self.outputs(codes, rows)
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))

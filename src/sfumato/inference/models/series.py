@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.exact import NORMAL_95
+from sfumato.tables.arrays import Floats
 
 if TYPE_CHECKING:
     from sfumato.core.law import Norm, Shape
 
-Floats = NDArray[np.float64]
 
 # The quantile of a sum of n equal Laplace draws, in its deviations, is below that of the normal law and this
 # by n: its excess kurtosis is 3 / n, and (z^3 - 3 z) / 24 is 0.069 (Cornish and Fisher).

@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from sfumato.tables.arrays import Floats, Whole
+
+Codes = Whole
 
 MOST_GROUPS = 64
 _REACH = 0.4  # of the range of an ordered column, over which its values remain alike

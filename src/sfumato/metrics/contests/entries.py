@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
-from numpy.typing import NDArray
 
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import SchemaError
@@ -33,6 +32,7 @@ from sfumato.metrics.compare import HALF, ZEROS
 from sfumato.metrics.contests.packs import COUNTED, Contest, Pack
 from sfumato.metrics.scoring import score_records
 from sfumato.report.pages.render import Page, render_page, render_text
+from sfumato.tables.arrays import Whole
 from sfumato.tables.read import table_to_csv
 
 if TYPE_CHECKING:
@@ -588,7 +588,7 @@ def _keep(pack: Pack, entry: str, epsilon: Fraction | None, record: Record) -> S
     return Score(entry=entry, epsilon=epsilon, score=float(score), parts=parts)
 
 
-def _count(pack: Pack, records: pa.Table) -> NDArray[np.int64]:
+def _count(pack: Pack, records: pa.Table) -> Whole:
     """The counts of records, a line per neighbourhood and month and a number per kind."""
     cells = np.zeros(records.num_rows, np.int64)
     inside = np.ones(records.num_rows, bool)
@@ -605,7 +605,7 @@ def _count(pack: Pack, records: pa.Table) -> NDArray[np.int64]:
     return counts.reshape(-1, shape[-1]).astype(np.int64)
 
 
-def _read_counts(pack: Pack, rows: pa.Table) -> NDArray[np.int64]:
+def _read_counts(pack: Pack, rows: pa.Table) -> Whole:
     """The counts of a submission in the order of the records' lines."""
     lines: dict[tuple[str, str], list[int]] = {}
     kinds = [str(kind) for kind in pack.columns["incident_type"].labels]

@@ -36,6 +36,7 @@ from sfumato.core.facts.project import Project
 from sfumato.core.facts.table import Bounding, PrivacyUnit, Table
 from sfumato.core.files import MOST_TEXT, read_regular
 from sfumato.release.folder import write_folder
+from sfumato.tables.arrays import Floats, Whole
 from sfumato.tables.contest import Parameters, Run, read_parameters
 from sfumato.tables.read import table_to_csv
 
@@ -479,7 +480,7 @@ def _make_census(people: int, seed: int) -> dict[str, bytes]:
     }
 
 
-def _list_codes(name: str, most: int, listed: int | None) -> NDArray[np.int64]:
+def _list_codes(name: str, most: int, listed: int | None) -> Whole:
     """The codes of a field that occur: those of the codebook, spread up to the largest, or all of them."""
     if name in BINS_BY_HAND:
         return np.array(parse_ranges(BINS_BY_HAND[name]))
@@ -490,9 +491,7 @@ def _list_codes(name: str, most: int, listed: int | None) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, most, min(listed, most + 1)).astype(np.int64))
 
 
-def _draw_people(
-    people: int, codes: Mapping[str, NDArray[np.int64]], seed: int, *, turn: int
-) -> dict[str, NDArray[Any]]:
+def _draw_people(people: int, codes: Mapping[str, Whole], seed: int, *, turn: int) -> dict[str, NDArray[Any]]:
     """Persons whose fields follow three hidden numbers: of where they live, work, and come from."""
     country = np.random.default_rng(seed)
     facts = {
@@ -510,12 +509,10 @@ def _draw_people(
     return drawn
 
 
-def _draw_each(shares: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
+def _draw_each(shares: Floats, random: np.random.Generator) -> Whole:
     """One code per row of `shares`, drawn by them."""
     below = np.cumsum(shares, axis=1)
-    codes: NDArray[np.int64] = np.minimum(
-        (below < random.random(len(shares))[:, None]).sum(axis=1), shares.shape[1] - 1
-    )
+    codes: Whole = np.minimum((below < random.random(len(shares))[:, None]).sum(axis=1), shares.shape[1] - 1)
     return codes
 
 

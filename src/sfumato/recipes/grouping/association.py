@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sfumato.tables.arrays import Floats, Whole
 
 MEASURE = "normalised mutual information, corrected for chance"
 
@@ -34,7 +35,7 @@ _DENSE = 4  # combinations per row up to which a table of all of them is the fas
 class Partition:
     """A number from 0 to distinct - 1 for every row, the same for rows that are alike; -1 for none."""
 
-    labels: NDArray[np.int64]
+    labels: Whole
     distinct: int
 
     @property
@@ -42,12 +43,12 @@ class Partition:
         """Return whether every row has a number."""
         return not self.labels.size or int(self.labels.min()) >= 0
 
-    def count(self) -> NDArray[np.int64]:
+    def count(self) -> Whole:
         """Return the number of rows of each kind."""
         return np.bincount(self.labels[self.labels >= 0], minlength=self.distinct)
 
 
-def make_partition(codes: NDArray[np.int64]) -> Partition:
+def make_partition(codes: Whole) -> Partition:
     """Return the rows told apart by `codes`, where a negative code means that the row has none.
 
     >>> make_partition(np.array([70, -1, 70, 9]))
@@ -70,9 +71,7 @@ def join_partitions(first: Partition, second: Partition) -> Partition:
     return make_partition(np.where(known, first.labels * second.distinct + second.labels, -1))
 
 
-def count_joint(
-    first: NDArray[np.int64], second: NDArray[np.int64], *, shape: tuple[int, int]
-) -> NDArray[np.int64]:
+def count_joint(first: Whole, second: Whole, *, shape: tuple[int, int]) -> Whole:
     """Return how often each combination occurs, for those that do, in no order that matters.
 
     The numbers are below `shape`, and none is negative.
@@ -89,7 +88,7 @@ def count_joint(
     return np.diff(ends, prepend=-1, append=keys.size - 1)
 
 
-def measure_association(columns: Sequence[Partition]) -> NDArray[np.float64]:
+def measure_association(columns: Sequence[Partition]) -> Floats:
     """Return association of every pair of columns, from 0 to 1: a symmetric matrix with 1 on its diagonal.
 
     Of every pair, only rows that have a value in both columns are looked at. A column with one value
@@ -105,15 +104,9 @@ def measure_association(columns: Sequence[Partition]) -> NDArray[np.float64]:
     rows = columns[0].labels.size if columns else 0
     shuffles = max(1, min(_MOST_SHUFFLES, _SHUFFLED_ROWS // max(1, rows)))
     orders = [_shuffle(rows, turn) for turn in range(shuffles)]
-    complete = [column.complete for column in columns]
-    entropies = [_entropy(column.count()) for column in columns]
     matrix = np.eye(len(columns))
     for i, j in combinations(range(len(columns)), 2):
-        if complete[i] and complete[j]:
-            value = _associate(columns[i], columns[j], (entropies[i], entropies[j]), orders)
-        else:
-            value = _associate_known(columns[i], columns[j], orders)
-        matrix[i, j] = matrix[j, i] = value
+        matrix[i, j] = matrix[j, i] = _associate(columns[i], columns[j], orders)
     return matrix
 
 
@@ -130,30 +123,16 @@ def diversity(column: Partition) -> float:
     return 1 - float(np.square(counts / total).sum()) if total else 0.0
 
 
-def _associate(
-    first: Partition, second: Partition, entropies: tuple[float, float], orders: Sequence[NDArray[np.int64]]
-) -> float:
-    """Return the association of two columns that have a value in every row."""
-    if not min(entropies) > 0:
-        return 0.0
-    shape = (first.distinct, second.distinct)
-    joint = _entropy(count_joint(first.labels, second.labels, shape=shape))
-    # The shuffle that shows most is taken, so that a pair must show more than chance did in any of them.
-    chance = min(_entropy(count_joint(first.labels, second.labels[order], shape=shape)) for order in orders)
-    return _ratio(joint, chance, entropies)
-
-
-def _associate_known(first: Partition, second: Partition, orders: Sequence[NDArray[np.int64]]) -> float:
+def _associate(first: Partition, second: Partition, orders: Sequence[Whole]) -> float:
     """Return the association of two columns in the rows that have a value in both."""
     known = (first.labels >= 0) & (second.labels >= 0)
-    if not known.any():
-        return 0.0
     left, right = first.labels[known], second.labels[known]
     entropies = _entropy(np.bincount(left)), _entropy(np.bincount(right))
     if not min(entropies) > 0:
         return 0.0
     shape = (first.distinct, second.distinct)
     joint = _entropy(count_joint(left, right, shape=shape))
+    # The shuffle that shows most is taken, so that a pair must show more than chance did in any of them.
     chance = min(
         _entropy(count_joint(left, second.labels[order[known[order]]], shape=shape)) for order in orders
     )
@@ -170,7 +149,7 @@ def _ratio(joint: float, chance: float, entropies: tuple[float, float]) -> float
     return min(1.0, max(0.0, (chance - joint) / room))
 
 
-def _entropy(counts: NDArray[np.int64]) -> float:
+def _entropy(counts: Whole) -> float:
     counts = counts[counts > 0]
     total = int(counts.sum())
     if counts.size < 2:
@@ -178,7 +157,7 @@ def _entropy(counts: NDArray[np.int64]) -> float:
     return float(np.log(total) - (counts * np.log(counts)).sum() / total)
 
 
-def _shuffle(rows: int, turn: int) -> NDArray[np.int64]:
+def _shuffle(rows: int, turn: int) -> Whole:
     """Return an order of the rows that has nothing to do with them: by the digits of a mixed counter."""
     mixed = (np.arange(rows, dtype=np.uint64) + np.uint64(1 + turn * rows)) * _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST

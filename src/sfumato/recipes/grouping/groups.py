@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.accounting import max_mu
 from sfumato.core.errors import RecipeError
@@ -28,11 +27,13 @@ from sfumato.recipes.grouping.association import (
     measure_association,
 )
 from sfumato.report.pages.words import list_names
+from sfumato.tables.arrays import Floats, Whole
 
 MOST_ROWS = 200_000
 """Of a larger public table, as many rows are looked at, evenly spaced."""
 
 _MOST_APART = 10
+_CUT = 2.3  # what field-groups cuts by unless it is told otherwise
 _MOST_ERROR = 0.5  # beyond which a group is said to be lost
 _DIGITS = 9  # to which gains are compared, so that the last bits of sums decide nothing
 
@@ -71,7 +72,7 @@ class Grouping:
 
     groups: tuple[Group, ...]
     columns: tuple[str, ...]
-    association: NDArray[np.float64]
+    association: Floats
     measure: str
     rows: int
     apart: tuple[Apart, ...]
@@ -101,14 +102,13 @@ class Grouping:
 
 
 def find_groups(
-    codes: Mapping[str, NDArray[np.int64]],
+    codes: Mapping[str, Whole],
     sizes: Mapping[str, int],
     *,
     epsilon: float = 1.0,
     delta: float = 0.0,
     sensitivity: float = 1.0,
     records: int | None = None,
-    cut: float = 2.3,
     max_cells: int = 1_000_000,
     max_columns: int | None = None,
     least: float = 0.1,
@@ -120,7 +120,7 @@ def find_groups(
     their columns is at least `least`. Of these joins the best is made, and then the next, as long as they
     help a release of `records` records (as many as the public table has, unless stated) at `epsilon`,
     where each group has an equal share, one individual moves its counts by at most `sensitivity` (L1), and
-    counts under `cut` x scale x log10(cells) are cut. With a `delta` the noise may be Gaussian.
+    small counts are cut as the recipe cuts them. With a `delta` the noise may be Gaussian.
 
     Privacy: groups are part of the recipe, so they must not depend on the private table. The codes must
     come from a table that is public and about nobody in the private one.
@@ -132,16 +132,12 @@ def find_groups(
     [(('month', 'quarter'), 48), (('day',), 7)]
     """
     names = tuple(codes)
-    arrays = _check_codes(codes, sizes)
-    _check_options(
-        epsilon=epsilon,
-        sensitivity=sensitivity,
-        records=records,
-        cut=cut,
-        max_cells=max_cells,
-        max_columns=max_columns,
-        least=least,
-    )
+    arrays = list(codes.values())
+    for key, whole in (("records", records), ("max_cells", max_cells), ("max_columns", max_columns)):
+        if whole is not None and whole < 1:
+            raise RecipeError(f"{key} must be at least 1")
+    if not 0 <= least <= 1:
+        raise RecipeError("least must lie between 0 and 1: associations do")
     rows = arrays[0].size
     looked = min(rows, MOST_ROWS)
     if looked < rows:
@@ -159,7 +155,6 @@ def find_groups(
             sensitivity=float(sensitivity),
             records=float(rows if records is None else records),
             rows=looked,
-            cut=float(cut),
         ),
         max_cells=max_cells,
         max_columns=max_columns,
@@ -167,16 +162,16 @@ def find_groups(
     )
     alone = search.pair_error()
     search.join_all()
-    groups = sorted(search.groups(), key=lambda each: (len(each.members) == 1, each.members))
+    groups = sorted(search.groups(), key=lambda each: (len(each[0].members) == 1, each[0].members))
     return Grouping(
         groups=tuple(
             Group(
-                columns=tuple(names[place] for place in each.members),
-                cells=each.cells,
-                association=_mean_inside(association, each.members),
-                error=each.error,
+                columns=tuple(names[place] for place in slot.members),
+                cells=slot.cells,
+                association=_mean_inside(association, slot.members),
+                error=error,
             )
-            for each in groups
+            for slot, error in groups
         ),
         columns=names,
         association=association,
@@ -188,7 +183,7 @@ def find_groups(
     )
 
 
-def _mean_inside(association: NDArray[np.float64], members: tuple[int, ...]) -> float | None:
+def _mean_inside(association: Floats, members: tuple[int, ...]) -> float | None:
     if len(members) == 1:
         return None
     inside = association[np.ix_(members, members)]
@@ -196,13 +191,13 @@ def _mean_inside(association: NDArray[np.float64], members: tuple[int, ...]) -> 
 
 
 def _find_apart(
-    names: Sequence[str], association: NDArray[np.float64], search: GroupSearch, *, least: float
+    names: Sequence[str], association: Floats, search: GroupSearch, *, least: float
 ) -> tuple[Apart, ...]:
     """Return the strongest pairs of columns in different groups, and why their groups were not joined."""
     first, second = np.triu_indices(len(names), 1)
     values = association[first, second]
-    home = {place: slot for slot, each in enumerate(search.groups()) for place in each.members}
-    groups = search.groups()
+    groups = [slot for slot, _ in search.groups()]
+    home = {place: number for number, each in enumerate(groups) for place in each.members}
     apart: list[Apart] = []
     for at in np.argsort(-values, kind="stable"):
         if values[at] < least or values[at] <= 0 or len(apart) == _MOST_APART:
@@ -221,47 +216,15 @@ def _find_apart(
     return tuple(apart)
 
 
-def _check_codes(codes: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int]) -> list[NDArray[np.int64]]:
-    if not codes:
-        raise RecipeError("there is no column to group")
-    arrays = [np.asarray(each) for each in codes.values()]
-    if len({each.shape for each in arrays}) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
-        raise RecipeError("columns to group need codes for the same rows, and at least one row")
-    for name, each in zip(codes, arrays, strict=True):
-        if each.dtype.kind not in "iu" or name not in sizes or int(each.max()) >= sizes[name]:
-            raise RecipeError(f"column {name!r} needs whole codes below the size of its domain")
-    return [each.astype(np.int64) for each in arrays]
-
-
-def _check_options(
-    *,
-    epsilon: float,
-    sensitivity: float,
-    records: int | None,
-    cut: float,
-    max_cells: int,
-    max_columns: int | None,
-    least: float,
-) -> None:
-    for key, value in (("epsilon", epsilon), ("sensitivity", sensitivity), ("cut", cut)):
-        if not (math.isfinite(value) and value > 0):
-            raise RecipeError(f"{key} must be a number above zero")
-    for key, whole in (("records", records), ("max_cells", max_cells), ("max_columns", max_columns)):
-        if whole is not None and whole < 1:
-            raise RecipeError(f"{key} must be at least 1")
-    if not 0 <= least <= 1:
-        raise RecipeError("least must lie between 0 and 1: associations do")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
     """How records spread over the cells of a histogram: counts, and how many cells have each."""
 
-    counts: NDArray[np.float64]
-    times: NDArray[np.float64]
+    counts: Floats
+    times: Floats
 
 
-def spread_counts(counts: NDArray[np.int64]) -> Spread:
+def spread_counts(counts: Whole) -> Spread:
     """Return the spread of the counts of occupied cells.
 
     >>> spread_counts(np.array([4, 1, 4]))
@@ -276,7 +239,7 @@ class Noise:
     """The noise of the recipe: an equal share of `epsilon` for each group, then a cut.
 
     `records` is the size of the private table, `rows` that of the public one, whose counts are taken
-    in proportion. Counts below cut x scale x log10(cells) are set to 0. With `mu`, the Gaussian privacy
+    in proportion. Counts below _CUT x scale x log10(cells) are set to 0. With `mu`, the Gaussian privacy
     that epsilon and delta allow, noise as wide as Gaussian noise is taken for it where that is less.
     """
 
@@ -284,7 +247,6 @@ class Noise:
     sensitivity: float
     records: float
     rows: int
-    cut: float
     mu: float = 0.0
 
     def expect_error(self, spread: Spread, *, cells: int, groups: int) -> float:
@@ -293,7 +255,7 @@ class Noise:
         Three parts: records in cells that fall under the cut, the noise of cells that pass it, and
         empty cells that pass by their noise alone.
 
-        >>> noise = Noise(epsilon=1, sensitivity=1, records=1000, rows=1000, cut=2.3)
+        >>> noise = Noise(epsilon=1, sensitivity=1, records=1000, rows=1000)
         >>> few, many = spread_counts(np.full(4, 250)), spread_counts(np.full(500, 2))
         >>> noise.expect_error(few, cells=4, groups=1) < 0.01
         True
@@ -307,7 +269,7 @@ class Noise:
         known = float((counts * spread.times).sum()) / self.records
         if cells == 1:
             return 1 - known
-        threshold = self.cut * scale * math.log10(cells)
+        threshold = _CUT * scale * math.log10(cells)
         above = (counts - threshold) / scale
         tail = np.exp(-np.abs(above)) / 2
         passing = np.where(above > 0, 1 - tail, tail) * spread.times
@@ -316,15 +278,6 @@ class Noise:
         empty = math.exp(min(50.0, math.log(cells) - threshold / scale)) / 2
         false = empty * (threshold + scale) / 2 / self.records
         return min(1.0, 1 - kept + noisy + false)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundGroup:
-    """A group of columns by their places in the table, its cells and its expected error."""
-
-    members: tuple[int, ...]
-    cells: int
-    error: float
 
 
 class _Slot(NamedTuple):
@@ -357,7 +310,7 @@ class GroupSearch:
         self,
         columns: Sequence[Partition],
         sizes: Sequence[int],
-        association: NDArray[np.float64],
+        association: Floats,
         *,
         noise: Noise,
         max_cells: int,
@@ -385,14 +338,11 @@ class GroupSearch:
             for second in range(first + 1, len(columns)):
                 self._consider(first, second)
 
-    def groups(self) -> list[FoundGroup]:
-        """Return the groups as they are now."""
+    def groups(self) -> list[tuple[_Slot, float]]:
+        """Return the groups as they are now, each with its expected error."""
         alive = self._alive()
         errors = self._errors(len(alive))
-        return [
-            FoundGroup(members=slot.members, cells=slot.cells, error=float(errors[place]))
-            for place, slot in alive
-        ]
+        return [(slot, float(errors[place])) for place, slot in alive]
 
     def join_all(self) -> None:
         """Makes the best join again and again, until none helps."""
@@ -452,7 +402,7 @@ class GroupSearch:
         counts = count_joint(*labels, shape=(left.distinct, right.distinct))
         self._joins[first, second] = _Join(cells, spread_counts(counts))
 
-    def _errors(self, groups: int) -> NDArray[np.float64]:
+    def _errors(self, groups: int) -> Floats:
         """Return the expected error of every group if there are that many."""
         return np.array(
             [
@@ -463,11 +413,11 @@ class GroupSearch:
             ]
         )
 
-    def _pairs_inside(self) -> NDArray[np.float64]:
+    def _pairs_inside(self) -> Floats:
         counts = np.array([0 if slot is None else len(slot.members) for slot in self._slots])
         return np.asarray(counts * (counts - 1) / 2, np.float64)
 
-    def _column_errors(self, errors: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
+    def _column_errors(self, errors: Floats, groups: int) -> Floats:
         """Return expected error of one column of every group: between that of the group and its own alone."""
         alone = np.array(
             [self._noise.expect_error(spread, cells=size, groups=groups) for spread, size in self._columns]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.exact import format_exact
 from sfumato.report.pages.svg import draw_file, element, write
 from sfumato.report.pages.words import clip_text, plain_text, plural
 from sfumato.tables import quote_toml
+from sfumato.tables.arrays import Floats
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -116,52 +115,18 @@ def draw_groups(found: Grouping, *, source: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class _Layout:
     """Where things are, for so many columns and a longest label of so many signs."""
 
-    columns: int
-    signs: int
-
-    @property
-    def cell(self) -> float:
-        """Return the side of a cell: small for many columns, never too small for its label."""
-        return min(26.0, max(10.0, 640 / self.columns))
-
-    @property
-    def font(self) -> float:
-        """Return the size of a label."""
-        return min(12.0, self.cell * 0.9)
-
-    @property
-    def side(self) -> float:
-        """Return the side of the square."""
-        return self.cell * self.columns
-
-    @property
-    def label(self) -> float:
-        """Return the room for a label."""
-        return 10 + 0.64 * self.font * self.signs
-
-    @property
-    def left(self) -> float:
-        """Return where the square begins."""
-        return _MARGIN + self.label
-
-    @property
-    def top(self) -> float:
-        """Return where the square begins, under heading, legend and labels."""
-        return 122 + self.label
-
-    @property
-    def width(self) -> float:
-        """Return the width of the picture, with room for what is said of the groups."""
-        return max(560.0, self.left + self.side + 190 + _MARGIN)
-
-    @property
-    def height(self) -> float:
-        """Return the height of the picture."""
-        return self.top + self.side + _MARGIN
+    def __init__(self, columns: int, signs: int) -> None:
+        self.columns = columns
+        self.cell = min(26.0, max(10.0, 640 / columns))  # small for many columns, never too small for a label
+        self.font = min(12.0, self.cell * 0.9)
+        self.side = self.cell * columns  # of the square
+        label = 10 + 0.64 * self.font * signs
+        self.left, self.top = _MARGIN + label, 122 + label  # of the square, under heading, legend and labels
+        self.width = max(560.0, self.left + self.side + 190 + _MARGIN)  # with room for what is said of groups
+        self.height = self.top + self.side + _MARGIN
 
 
 def _draw_legend() -> Markup:
@@ -180,7 +145,7 @@ def _draw_legend() -> Markup:
     return element("g", *parts, transform=f"translate({_MARGIN} 76)")
 
 
-def _draw_shades(matrix: NDArray[np.float64], layout: _Layout) -> list[Markup]:
+def _draw_shades(matrix: Floats, layout: _Layout) -> list[Markup]:
     """Return one path per shade, so that a hundred columns stay a small file."""
     levels = np.searchsorted(LEVELS, matrix, side="right") - 1
     np.fill_diagonal(levels, len(LEVELS))

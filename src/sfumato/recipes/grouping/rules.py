@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError
@@ -30,6 +29,7 @@ from sfumato.core.facts.domain import Bins, IntegerRange, Period
 from sfumato.recipes.shared.public import read_numbers, read_public_table
 from sfumato.report.pages.words import list_names, plain_text
 from sfumato.tables import quote_toml
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.codes import encode_public
 from sfumato.tables.rules import quote_column
 
@@ -52,7 +52,7 @@ class PublicCodes:
     `unknown` are described columns that the public table does not have.
     """
 
-    codes: Mapping[str, NDArray[np.int64]]
+    codes: Mapping[str, Whole]
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> Pu
     >>> found.codes["a"].tolist(), dict(found.sizes)
     ([0, 1, 2], {'a': 3, 'b': 2})
     """
-    codes: dict[str, NDArray[np.int64]] = {}
+    codes: dict[str, Whole] = {}
     sizes: dict[str, int] = {}
     binned, missing, own = [], [], []
     for name in _choose(rows.column_names, columns, where="the public table"):
@@ -113,7 +113,7 @@ def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> Pu
 def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | None = None) -> PublicCodes:
     """Return the codes of the columns by the domains of the described `table`, -1 outside of them."""
     described = [name for name, column in table.columns.items() if column.domain is not None]
-    codes: dict[str, NDArray[np.int64]] = {}
+    codes: dict[str, Whole] = {}
     sizes: dict[str, int] = {}
     unknown = []
     for name in _choose(described, columns, where=f"table {table.name!r}, with a domain"):
@@ -200,13 +200,13 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _number(values: pa.Array) -> NDArray[np.int64]:
+def _number(values: pa.Array) -> Whole:
     """Return a number for every distinct value, in order of appearance; the last one for a missing value."""
     encoded = values.dictionary_encode()
     return to_numpy(encoded.indices.fill_null(len(encoded.dictionary))).astype(np.int64)
 
 
-def _cut(values: pa.Array) -> NDArray[np.int64]:
+def _cut(values: pa.Array) -> Whole:
     """Return bins of numbers, by cuts at equal shares of the rows; a frequent number has a bin of its own."""
     known = to_numpy(values.is_valid().cast(pa.uint8())).astype(bool)
     numbers = to_numpy(values.drop_null())
@@ -221,7 +221,7 @@ def _cut(values: pa.Array) -> NDArray[np.int64]:
     return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _constant(codes: Mapping[str, NDArray[np.int64]]) -> list[str]:
+def _constant(codes: Mapping[str, Whole]) -> list[str]:
     return [name for name, each in codes.items() if each.max() >= 0 and each.max() == each.min()]
 
 
@@ -242,8 +242,8 @@ _LISTED = 20  # whole numbers up to which each of them is a value of its own
 _FEW = 10  # values that make numbers of codes, and rows in which a part of a sum is there
 _DIGITS = 6
 
-_Codes = Mapping[str, NDArray[np.int64]]
-_Numbers = Mapping[str, NDArray[np.float64]]
+_Codes = Mapping[str, Whole]
+_Numbers = Mapping[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +268,7 @@ class _Side:
     """Some of the codes that occur in a column, and how a condition states them."""
 
     column: str
-    codes: NDArray[np.bool_]
+    codes: Flags
     text: str
 
 
@@ -450,7 +450,7 @@ def _find_sums(numbers: _Numbers) -> Iterator[tuple[tuple[str, ...], str, int, f
                 break
 
 
-def _key(numbers: NDArray[np.float64]) -> bytes:
+def _key(numbers: Floats) -> bytes:
     return (np.round(numbers, _DIGITS) + 0.0).tobytes()
 
 
@@ -510,7 +510,7 @@ def _find_conditions(
     return rules
 
 
-def _list_sides(column: Column, seen: NDArray[np.int64]) -> Iterator[_Side]:
+def _list_sides(column: Column, seen: Whole) -> Iterator[_Side]:
     """What a condition may say of a column: that it has a value or not, and numbers below or from a bound.
 
     Codes are places among those `seen`. Of a missing value only `is missing` speaks.
@@ -522,7 +522,7 @@ def _list_sides(column: Column, seen: NDArray[np.int64]) -> Iterator[_Side]:
         [label is not None and column.labels[code] == label for code in seen.tolist()], np.bool_
     )
 
-    def say(codes: NDArray[np.bool_], text: str) -> _Side:
+    def say(codes: Flags, text: str) -> _Side:
         return _Side(column=column.name, codes=codes, text=f"{name} {text}")
 
     if missing.any():
@@ -543,7 +543,7 @@ def _list_sides(column: Column, seen: NDArray[np.int64]) -> Iterator[_Side]:
 
 
 def _find_apart(
-    ones: Sequence[_Side], others: Sequence[_Side], counts: NDArray[np.int64], needed: float
+    ones: Sequence[_Side], others: Sequence[_Side], counts: Whole, needed: float
 ) -> Iterator[_Apart]:
     """Return for each side of the second column the largest of the first that no row has with it."""
     if not ones or not others:
@@ -558,7 +558,7 @@ def _find_apart(
 
 
 def _find_missing(
-    ones: Sequence[_Side], others: Sequence[_Side], counts: NDArray[np.int64], needed: float
+    ones: Sequence[_Side], others: Sequence[_Side], counts: Whole, needed: float
 ) -> Iterator[tuple[_Apart, str]]:
     """Return what the second column says exactly where the first is missing."""
     missing = next((side for side in ones if side.text.endswith(" is missing")), None)
@@ -577,9 +577,7 @@ def _find_missing(
             return
 
 
-def _follow_dependence(
-    ones: Sequence[_Side], counts: NDArray[np.int64], decided: str
-) -> Iterator[tuple[_Side, _Side]]:
+def _follow_dependence(ones: Sequence[_Side], counts: Whole, decided: str) -> Iterator[tuple[_Side, _Side]]:
     """Return each value of a column that decides another, apart from what it does not decide."""
     for side in ones:
         if side.codes.sum() == 1:
@@ -611,7 +609,7 @@ def _deny(side: _Side) -> _Side:
     return _Side(column=side.column, codes=~side.codes, text="")
 
 
-def _count(columns: Mapping[str, Column], codes: _Codes, one: str, other: str) -> NDArray[np.int64] | None:
+def _count(columns: Mapping[str, Column], codes: _Codes, one: str, other: str) -> Whole | None:
     """Return public rows by the values of two columns; None where combinations are too many, or no rows."""
     shape = columns[one].size, columns[other].size
     if shape[0] * shape[1] > _MOST_CELLS:

@@ -6,19 +6,18 @@ Everything here is post-processing and planning of questions: it sees noisy answ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.facts.domain import Tuples, Values
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.counts import Marginal
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.measurement import Measurement, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Residuals, Term
 from sfumato.inference.models.additive import Score, Shape
@@ -32,13 +31,14 @@ from sfumato.inference.models.terms import (
     mix_evidence,
     shrink,
 )
+from sfumato.recipes.base import Asking, Progress
 from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
 from sfumato.recipes.shared.responses import COUNTED, Counted, Digits, Response, suffice
+from sfumato.tables.arrays import Floats
 
 Columns = tuple[str, ...]
 Part = tuple[Columns, ...]
 """The columns of terms that are fitted together."""
-Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], None]
 
 # Shares of the budget, and the numbers below, were set by hand; they move accuracy, never what is charged.
 _NUMBERS = Fraction(6, 100)  # at least, for intercepts, weights and spreads, in all sweeps
@@ -86,7 +86,7 @@ class Task:
     share: Fraction
     pairs: int | None
     label: str
-    progress: Callable[[str], None]
+    progress: Progress
 
     @property
     def inputs(self) -> Part:
@@ -109,13 +109,13 @@ class _State:
 
     basis: Basis
     term: Term | None = None
-    coefficients: NDArray[np.float64] | None = None
-    covariance: NDArray[np.float64] | None = None
+    coefficients: Floats | None = None
+    covariance: Floats | None = None
     log_odds: float = 0.0
     balance: float = 0.0
 
     @property
-    def effects(self) -> NDArray[np.float64]:
+    def effects(self) -> Floats:
         """Return what each group adds to the score."""
         assert self.coefficients is not None
         return self.basis.directions @ self.coefficients
@@ -166,10 +166,11 @@ class Fitting:
         doubt = max(response.prior / 10, response.doubt**2)
         self.constant = _Constant(response.intercept, doubt, doubt)
         self.residual = _Residual(min(wide * response.size, response.most), wide, response.spread)
-        self.residual.weight = self._average_weight()
+        if response.link is not None:
+            self.residual.weight = float(self._slopes(np.array([self.constant.value]))[0])
         self.drift = _Drift()
 
-    def run(self) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Score]:
+    def run(self) -> Asking[Score]:
         """Return the score, after all sweeps."""
         if self.task.people < _TOO_FEW:
             # A clip that bends the sum of a skewed target would be most of the error of a constant.
@@ -220,9 +221,7 @@ class Fitting:
             shapes=tuple(self._shape(each) for each in self.states),
         )
 
-    def _choose_pairs(
-        self, sweep: int, share: Fraction
-    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
+    def _choose_pairs(self, sweep: int, share: Fraction) -> Asking[list[Columns]]:
         """Adds terms of pairs of inputs: of those offered, the ones that explain their noisy sums best.
 
         Offered are pairs of the inputs that move predictions most. All are asked about at once. Those that
@@ -249,9 +248,9 @@ class Fitting:
             counted = replace(
                 plain, columns=pair, intercept=0, terms=(), queries=sum_groups(groups, int(groups.max()) + 1)
             )
-            asks.append(self.budget.calibrate(f"{self.task.label}counts of {_name(pair)}", counted, share))
+            asks.append(self.budget.ask(f"{self.task.label}counts of {_name(pair)}", counted, share))
         if asks:
-            answers = yield tuple(self.budget.spend(ask) for ask in asks)
+            answers = yield tuple(asks)
             for pair, answer in zip(kept, answers, strict=True):
                 counts, deviation = self._read(answer)
                 self.states[pair].basis = self._cross(pair, np.maximum(counts, deviation))
@@ -282,7 +281,7 @@ class Fitting:
         pairs = [pair for pair in pairs if self.budget.table.cells(pair) <= _LARGEST_PAIR]
         return pairs[: _OFFERED * self.pairs]
 
-    def _cross(self, pair: Columns, counts: NDArray[np.float64] | None) -> Basis:
+    def _cross(self, pair: Columns, counts: Floats | None) -> Basis:
         one, two = (self._build_basis(name, finest=_PAIR_GROUPS) for name in pair)
         return cross_bases(one, two, counts=counts, rank=_PAIR_RANK)
 
@@ -303,7 +302,7 @@ class Fitting:
         few = sum(map(self._rank, block)) <= _MOST_JOINT
         return block if len(block) > 1 and few and may_join(self.budget.table, self.task.known[:-1]) else ()
 
-    def _ask_moments(self, block: Part, sweep: int, share: Fraction) -> Asking:
+    def _ask_moments(self, block: Part, sweep: int, share: Fraction) -> Asking[None]:
         """How the directions of all terms go together: noisy sums of their products, weighted by the link."""
         response = self.response
         pairs = list(combinations(block, 2))
@@ -319,12 +318,11 @@ class Fitting:
                     one + two, targets=zero, link=response.weights, clip=most, queries=queries
                 )
             name = f"{self.task.label}moments {sweep + 1}: {_name(one + two)}"
-            asks.append(self.budget.spend(self.budget.calibrate(name, counted, share / len(pairs))))
+            asks.append(self.budget.ask(name, counted, share / len(pairs)))
         answers = yield tuple(asks)
-        found: dict[Part, NDArray[np.float64]] = {}
+        found: dict[Part, Floats] = {}
         deviation = 0.0
         for pair, answer in zip(pairs, answers, strict=True):
-            assert isinstance(answer, Measurement)
             values, deviation = in_records(answer)
             if response.weights is not None:
                 values, deviation = -values / response.scale, deviation / response.scale
@@ -335,9 +333,7 @@ class Fitting:
         values = np.maximum(values, deviation * math.sqrt(len(moments)))
         self.moments = (vectors * values) @ vectors.T
 
-    def _product(
-        self, one: Columns, two: Columns, found: Mapping[Part, NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def _product(self, one: Columns, two: Columns, found: Mapping[Part, Floats]) -> Floats:
         if one == two:
             return self.states[one].basis.slopes(self._weights(one))[1]
         return found[one, two] if (one, two) in found else found[two, one].T
@@ -355,7 +351,7 @@ class Fitting:
             **{"targets": response.targets, "link": response.link, **options},
         )
 
-    def _ask_numbers(self, sweep: int, share: Fraction) -> Asking:
+    def _ask_numbers(self, sweep: int, share: Fraction) -> Asking[None]:
         """The sum of all residuals, and their weight or their spread: three numbers at most, in one batch."""
         response, label = self.response, f"{self.task.label}sweep {sweep + 1}: "
         # A first constant that may be far off is looked for from afar.
@@ -370,8 +366,7 @@ class Fitting:
         if response.link is None:
             asks["spread"] = self._ask((), absolute=True)
         answers = yield tuple(
-            self.budget.spend(self.budget.calibrate(label + name, counted, share * _ASKED[name]))
-            for name, counted in asks.items()
+            self.budget.ask(label + name, counted, share * _ASKED[name]) for name, counted in asks.items()
         )
         values = {name: self._read(answer) for name, answer in zip(asks, answers, strict=True)}
         if "weight" in values:
@@ -402,17 +397,16 @@ class Fitting:
 
     def _update(
         self, block: Part, sweep: int, share: Fraction, *, together: bool = False, label: str = "sweep"
-    ) -> Asking:
+    ) -> Asking[None]:
         """Asks what the model so far leaves by the columns of `block`, and fits their terms anew."""
-        asks = [
-            self.budget.calibrate(
+        answers = yield tuple(
+            self.budget.ask(
                 f"{self.task.label}{label} {sweep + 1}: {_name(columns)}",
                 self._ask(columns, queries=_list_queries(self.states[columns].basis)),
                 share,
             )
             for columns in block
-        ]
-        answers = yield tuple(self.budget.spend(ask) for ask in asks)
+        )
         read = [self._read(answer) for answer in answers]
         sums = np.concatenate([values for values, _ in read])
         parts = [block] if together else [(columns,) for columns in block]
@@ -438,7 +432,7 @@ class Fitting:
             scores = np.rint(values * self.response.score_grid).astype(np.int64)
             state.term = Term(columns=columns, scores=scores[state.basis.groups])
 
-    def _balance(self, state: _State, effects: NDArray[np.float64]) -> float:
+    def _balance(self, state: _State, effects: Floats) -> float:
         """What the intercept must change as a term does, so that predictions remain the same on average.
 
         Under a link, effects that are zero on average change the average prediction. By how much they do
@@ -459,7 +453,7 @@ class Fitting:
         change, state.balance = found - state.balance, found
         return change
 
-    def _fit(self, part: Part, sums: NDArray[np.float64], variance: float, sweep: int) -> Fitted:
+    def _fit(self, part: Part, sums: Floats, variance: float, sweep: int) -> Fitted:
         """What is expected of the coefficients of terms that are fitted together, given all sums so far."""
         slopes, sampling, constant = self._find_slopes(part)
         before = [
@@ -501,9 +495,7 @@ class Fitting:
         drift = max(0.0, self.drift.moved / self.drift.seen - 1 - 2 * math.sqrt(2 / self.drift.seen)) * chance
         return (older.variance + drift) / (chance + drift)
 
-    def _find_slopes(
-        self, part: Part
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _find_slopes(self, part: Part) -> tuple[Floats, Floats, Floats]:
         """Return how sums of terms that are fitted together change: see `Basis.slopes`."""
         found = [self.states[each].basis.slopes(self._weights(each)) for each in part]
         if len(part) == 1:
@@ -519,7 +511,7 @@ class Fitting:
         slopes = self.moments @ rows + np.outer(constant, np.concatenate([each[0] for each in linked]))
         return slopes, self.moments, constant
 
-    def _weights(self, columns: Columns) -> NDArray[np.float64]:
+    def _weights(self, columns: Columns) -> Floats:
         """The weight of a record of every group: on average that of all, more where predictions vary more."""
         basis = self.states[columns].basis
         if self.response.link is None:
@@ -531,14 +523,11 @@ class Fitting:
         average = float((relative * basis.counts).sum() / basis.counts.sum())
         return np.clip(relative / average, 0.2, 5.0) * self.residual.weight
 
-    def _slopes(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _slopes(self, scores: Floats) -> Floats:
         response = self.response
         assert response.weights is not None
         places = np.rint(scores * response.score_grid).astype(np.int64)
         return np.maximum(response.weights.apply(places), 1) / response.scale
-
-    def _average_weight(self) -> float:
-        return 1.0 if self.response.link is None else float(self._slopes(np.array([self.constant.value]))[0])
 
     def _shape(self, columns: Columns) -> Shape:
         state = self.states[columns]
@@ -556,9 +545,8 @@ class Fitting:
             columns=columns, scores=state.term.scores, deviations=deviations.astype(np.int64)[basis.groups]
         )
 
-    def _read(self, answer: Answer) -> tuple[NDArray[np.float64], float]:
+    def _read(self, answer: Measurement) -> tuple[Floats, float]:
         """Return noisy sums in ones of the target, and the standard deviation of their noise."""
-        assert isinstance(answer, Measurement)
         values, deviation = in_records(answer)
         return values / self.response.scale, deviation / self.response.scale
 
@@ -566,7 +554,8 @@ class Fitting:
         column = self.budget.table.column(name)
         counts = self.task.counted.inputs[name]
         ordered = 0
-        if not isinstance(column.domain, (Values, Tuples)) or _is_numeric(column.domain):
+        numeric = isinstance(column.domain, Values) and column.domain.runs
+        if numeric or not isinstance(column.domain, (Values, Tuples)):
             ordered = column.size - len(column.extras)
         least = max(_LEAST * self.task.counted.deviations[name], self.task.counted.total / finest)
         groups = join_codes(counts, ordered=ordered, least=least)
@@ -629,7 +618,3 @@ def _list_queries(basis: Basis) -> Queries:
         members=np.tile(np.arange(size), rank),
         weights=basis.weights[basis.groups].T.reshape(-1),
     )
-
-
-def _is_numeric(domain: Values | Tuples) -> bool:
-    return isinstance(domain, Values) and domain.runs

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.accounting import max_mu, mu_to_pure
 from sfumato.core.cost.cost import Cost
@@ -21,6 +20,7 @@ from sfumato.core.questions.measurement import Ask, Request, ask_cost, request_g
 from sfumato.core.questions.question import Queries, Question
 from sfumato.inference.domain import Columns, Domain
 from sfumato.recipes.base import Expected, Plan, expect_noise
+from sfumato.tables.arrays import Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -57,15 +57,17 @@ class RemainingBudget:
         self.left -= cost - beyond
         return ask
 
-    def calibrate_request(
+    def ask(self, name: str, counted: Question, mu_squared: Fraction) -> Request:
+        """Return a request with the Gaussian noise that `mu_squared` buys, its cost deducted."""
+        request = calibrate(self.table, name, counted, mu_squared)
+        self.spend(request)
+        return request
+
+    def count(
         self, name: str, columns: Columns, mu_squared: Fraction, *, queries: Queries | None = None
     ) -> Request:
-        """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
-        return self.calibrate(name, Marginal(columns, queries), mu_squared)
-
-    def calibrate(self, name: str, counted: Question, mu_squared: Fraction) -> Request:
-        """Return a request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
-        return calibrate(self.table, name, counted, mu_squared)
+        """Return such a request for the counts of a marginal, or for sums of them."""
+        return self.ask(name, Marginal(columns, queries), mu_squared)
 
     def calibrate_choice(self, mu_squared: Fraction) -> Fraction:
         """Return the epsilon of a choice that costs at most `mu_squared`."""
@@ -92,7 +94,7 @@ class RemainingBudget:
 
     def _probe(self, mu_squared: Fraction) -> Request:
         name = next(name for name, each in self.table.columns.items() if each.domain is not None)
-        return self.calibrate_request("probe", (name,), mu_squared)
+        return calibrate(self.table, "probe", Marginal((name,)), mu_squared)
 
 
 def open_budget(plan: Plan) -> RemainingBudget:
@@ -102,7 +104,7 @@ def open_budget(plan: Plan) -> RemainingBudget:
     return RemainingBudget(plan.table, mu_squared=mu_squared)
 
 
-def sum_groups(groups: NDArray[np.int64], rows: int) -> Queries:
+def sum_groups(groups: Whole, rows: int) -> Queries:
     """Return the sums of cells by group, numbered from 0 on, as queries over the cells."""
     starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=rows))))
     members, ones = np.argsort(groups, kind="stable"), np.ones(groups.size, np.int32)

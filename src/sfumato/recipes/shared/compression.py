@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, Sparse
@@ -26,6 +25,7 @@ from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.model import Model, draw_codes
 from sfumato.inference.tree import Tree
 from sfumato.recipes.shared.budget import sum_groups
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.column import Column
@@ -46,14 +46,14 @@ class Compression:
     def __init__(
         self,
         domain: Domain,
-        singles: Mapping[str, tuple[NDArray[np.float64], float]],
+        singles: Mapping[str, tuple[Floats, float]],
         *,
         whole: Collection[str] = (),
         grids: Mapping[str, tuple[int, Column]] | None = None,
     ) -> None:
         self.full = domain
-        self.maps: dict[str, NDArray[np.int64]] = {}
-        self.shares: dict[str, list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]] = {}
+        self.maps: dict[str, Whole] = {}
+        self.shares: dict[str, list[tuple[int, Whole, Floats]]] = {}
         sizes: dict[str, int] = {}
         self._queries: dict[Columns, Queries | None] = {}
         for name, size in domain.items():
@@ -75,10 +75,10 @@ class Compression:
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
         self._grids = set(grids or ())
-        self.expected: dict[str, NDArray[np.float64]] = {}
+        self.expected: dict[str, Floats] = {}
         self.share_out(singles)
 
-    def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
+    def share_out(self, singles: Mapping[str, tuple[Floats, float]]) -> None:
         """Takes the proportions of joined values from measurements of single columns."""
         for name, codes in self.maps.items():
             values, sigma = singles[name]
@@ -97,7 +97,7 @@ class Compression:
             self._queries[columns] = self._sum_joined(columns)
         return self._queries[columns]
 
-    def single(self, name: str, values: NDArray[np.float64], sigma: float) -> Noisy:
+    def single(self, name: str, values: Floats, sigma: float) -> Noisy:
         """Return the measurement of one full column as one of the compressed column.
 
         The sum of r rare counts has r times the noise of one, so it is stated divided by the root of r.
@@ -111,7 +111,7 @@ class Compression:
         queries = Sparse(starts=np.arange(self.domain[name] + 1), members=places, weights=weights)
         return Noisy(columns=(name,), values=sums * weights, sigma=sigma, queries=queries)
 
-    def expand(self, codes: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
+    def expand(self, codes: Mapping[str, Whole], *, seed: int) -> dict[str, Whole]:
         """Return codes of the full domain: rare values are drawn in the proportions they were seen in."""
         expanded = {}
         for turn, (name, column) in enumerate(codes.items()):
@@ -146,7 +146,7 @@ class Compression:
         whole = Tree(domain=self.full, cliques=tree.cliques, parents=tree.parents, separators=tree.separators)
         return replace(model, tree=whole, values=np.concatenate(tables))
 
-    def _parts(self, name: str) -> NDArray[np.float64]:
+    def _parts(self, name: str) -> Floats:
         """Return for every value of the full column, its part of the value it became."""
         parts = np.ones(self.full[name])
         for _, joined, shares in self.shares[name]:
@@ -165,7 +165,7 @@ class Compression:
         return sum_groups(places, self.domain.cells(columns))
 
 
-def join_cells(values: NDArray[np.float64], sigma: float, *, bins: int, cells: int) -> NDArray[np.int64]:
+def join_cells(values: Floats, sigma: float, *, bins: int, cells: int) -> Whole:
     """Return for every code of a column its bin: neighbouring cells of about equal noisy counts together.
 
     The first `cells` codes are those of the grid, the others stay by themselves. There are fewer bins than
@@ -184,14 +184,12 @@ def join_cells(values: NDArray[np.float64], sigma: float, *, bins: int, cells: i
     return np.concatenate((codes.reshape(-1), own)).astype(np.int64)
 
 
-def _shrink(
-    values: NDArray[np.float64], sigma: float, expected: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
+def _shrink(values: Floats, sigma: float, expected: Floats | None) -> Floats:
     """Return noisy values, drawn to their centre by the part of their variance that is noise.
 
     The centre is their mean or, if that is nearer, their sum in the proportions that are `expected`.
     """
-    centre: NDArray[np.float64] | float = float(values.mean())
+    centre: Floats | float = float(values.mean())
     distance = float(((values - centre) ** 2).sum())
     if expected is not None and expected.sum() > 0:
         other = expected * (max(0.0, float(values.sum())) / expected.sum())
@@ -274,6 +272,6 @@ def _find_along(compression: Compression, columns: Columns) -> Columns:
     return tuple(name for name in columns if 1 < sizes[name] <= _FEW and name not in compression.maps)
 
 
-def _starts(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _starts(rows: Whole, count: int) -> Whole:
     """Return where each of so many rows begins, for sorted numbers of rows."""
     return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count))))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sfumato.accounting import calibrate_scale
 from sfumato.core.engine.arrays import to_arrow
@@ -17,9 +16,19 @@ from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_exact
 from sfumato.core.law import Kind
 from sfumato.core.questions.counts import IndividualCounts, Marginal
-from sfumato.core.questions.measurement import Request, request_sensitivity
+from sfumato.core.questions.measurement import Measurement, Request, request_sensitivity
 from sfumato.core.questions.question import Question
-from sfumato.recipes.base import Plan, Recipe, cell_columns, released_names, write_part
+from sfumato.recipes.base import (
+    Conversation,
+    Plan,
+    Product,
+    Progress,
+    Recipe,
+    cell_columns,
+    released_names,
+    write_part,
+)
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -42,12 +51,24 @@ class CountOptions(Recipe):
         if not by or len(set(by)) != len(by):
             raise RecipeError(f"{self.kind}: by must list at least one column, and none twice")
         self._keep(by=tuple(by))
+        if hasattr(self, "threshold"):
+            self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
+
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
+        """Return every cell with its count, for every epsilon."""
+        answers = yield plan.requests
+        counts = [self.finish(plan.table, each) for each in answers]
+        return Product(table=self.tabulate(plan, counts), varied=("count",))
+
+    def finish(self, table: Table, measurement: Measurement) -> Whole:
+        """Return the count of every cell, from the answer to one request."""
+        raise NotImplementedError
 
     def check_names(self, table: Table) -> None:
         """Raises an error if two columns of the release would have one name."""
         self.refuse_clash(["epsilon", "count", *released_names(table, tuple(self.by))])
 
-    def tabulate(self, plan: Plan, counts: Sequence[NDArray[np.int64]]) -> pa.Table:
+    def tabulate(self, plan: Plan, counts: Sequence[Whole]) -> pa.Table:
         """Return every cell with its count; one table for all epsilons, named in a column if several."""
         columns = cell_columns(plan.table, tuple(self.by))
         tables = [pa.table({**columns, "count": to_arrow(each)}) for each in counts]
@@ -62,6 +83,11 @@ def check_noise(value: object, *, kind: str) -> None:
 
 def list_kinds(noise: Noise, delta: Fraction) -> tuple[Kind, ...]:
     """Returns the kinds of noise among which a recipe chooses; without delta there is one only."""
+    if noise == "gaussian" and delta == 0:
+        raise RecipeError(
+            "Gaussian noise needs delta above zero: set delta in the recipe, and [budget] delta in the "
+            "project file"
+        )
     return ("laplace",) if delta == 0 else get_args(Kind) if noise == "auto" else (noise,)
 
 
@@ -85,18 +111,18 @@ def describe_threshold(threshold: Fraction) -> str:
 
 
 def request_counts(
+    table: Table,
     name: str,
     counted: Marginal | IndividualCounts,
     *,
     noise: Noise,
     epsilon: Fraction,
     delta: Fraction,
-    sensitivity: Callable[[Request], Fraction],
 ) -> Request:
     """Return request `name` for `counted` whose noise, of those allowed, has the smaller standard deviation.
 
-    Privacy: both scales follow from `sensitivity`, which gives that of a request for its noise, and from
-    epsilon and delta; the choice compares public figures.
+    Privacy: both scales follow from the sensitivity to the noise and from epsilon and delta; the choice
+    compares public figures.
     """
 
     def ask(kind: Kind, scale: Fraction) -> Request:
@@ -104,7 +130,7 @@ def request_counts(
 
     found = []
     for kind in list_kinds(noise, delta):
-        bound = sensitivity(ask(kind, Fraction(1)))
+        bound = request_sensitivity(table, ask(kind, Fraction(1)))
         found.append(ask(kind, calibrate_scale(kind, sensitivity=bound, epsilon=epsilon, delta=delta)))
     return min(found, key=lambda each: each.standard_deviation)  # of equals the first
 
@@ -116,12 +142,12 @@ def request_laplace(table: Table, name: str, counted: Question, epsilon: Fractio
 
 
 def finish_counts(
-    noisy_values: NDArray[np.int64],
+    noisy_values: Whole,
     *,
     threshold: Fraction,
-    deviation: float | NDArray[np.float64],
+    deviation: float | Floats,
     grid: int = 1,
-) -> NDArray[np.int64]:
+) -> Whole:
     """Return whole, non-negative counts: rounded halves up, and 0 below `threshold` standard deviations.
 
     Values and `deviation`, one or one per value, are in units of 1 / grid.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from sfumato.core.facts.column import parse_column
 from sfumato.core.facts.part import Part
 from sfumato.core.facts.table import Table
 from sfumato.core.questions.choices import Choice
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, Request, ask_cost, in_records
+from sfumato.core.questions.measurement import Ask, Measurement, Request, ask_cost, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import CONFIDENCE, Link, Outcomes, Scorer, Term
 from sfumato.inference.models.additive import logistic_table, read_model
@@ -43,15 +43,15 @@ from sfumato.inference.models.evaluation import (
     place_widths,
 )
 from sfumato.inference.models.linear import read_regression
-from sfumato.recipes.base import Conversation, Plan, Product
+from sfumato.recipes.base import Asking, Conversation, Plan, Product, Progress
 from sfumato.recipes.shared.budget import calibrate
+from sfumato.tables.arrays import Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.part import Part
     from sfumato.recipes.shared.model import ModelOptions
 
 Record = dict[str, Any]
-Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Record]
 
 FIT, CHOICE, HELD_OUT = "fit", "choice", "held out"
 _SPAN = 2**16  # steps of a number between its bounds
@@ -65,6 +65,11 @@ _PLACES = 8  # of predicted numbers that are calibrated
 _STEPS = 1024  # of residuals between their clips
 _GROWTH = 1.25  # of the sizes of residuals
 _GRID = 2**15  # weights of powers are whole multiples of 1 / _GRID
+_LOSSES = (
+    ("log_loss", 1.0),
+    ("rmse", 1.0),
+    ("accuracy", -1.0),
+)  # what candidates are compared by, the first found
 _MOST_GROUPS = 50  # each shares the noise of a judgement, which of more would hide all
 
 
@@ -89,7 +94,7 @@ def split_plan(recipe: ModelOptions, plan: Plan) -> Plan:
     return replace(whole, parts=split_people(shares, columns=whole.columns))
 
 
-def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None]) -> Conversation:
+def run_split(recipe: ModelOptions, plan: Plan, progress: Progress) -> Conversation:
     """Return the fitted model with its evaluation; of several candidates the one that did best."""
     parts = {part.name: part for part in plan.parts}
     candidates = _describe_candidates(recipe, plan)[1]
@@ -107,7 +112,8 @@ def run_split(recipe: ModelOptions, plan: Plan, progress: Callable[[str], None])
             judged = yield from _judge(
                 plan, product, parts[CHOICE], budget / len(products), label=f"candidate {number}, "
             )
-            losses.append(_read_loss(judged))
+            signed = ((judged[key]["value"], sign) for key, sign in _LOSSES if key in judged)
+            losses.append(next((sign * float(value) for value, sign in signed), math.inf))
             records.append({"options": dict(recipe.choose[number - 1]), **_shorten(judged)})
     best = int(np.argmin(losses)) if losses else 0
     product = products[best]
@@ -138,8 +144,8 @@ def _describe_candidates(recipe: ModelOptions, plan: Plan) -> tuple[Table, list[
 
 
 def _fit(
-    inner: Plan, part: Part, label: str, share: Fraction, progress: Callable[[str], None]
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Product, Fraction]]:
+    inner: Plan, part: Part, label: str, share: Fraction, progress: Progress
+) -> Asking[tuple[Product, Fraction]]:
     """What `inner` makes of its share of the charge, asked of `part` alone; and what its choices cost."""
     (cost,) = inner.costs
     if share < 1:
@@ -169,7 +175,7 @@ class _Judged:
     family: str
     inputs: tuple[str, ...]
     scorers: tuple[Scorer, ...]
-    targets: NDArray[np.int64]
+    targets: Whole
     link: Link | None
     unit: float
     low: float = 0.0
@@ -177,7 +183,7 @@ class _Judged:
 
 def _judge(
     plan: Plan, product: Product, part: Part, budget: Fraction, *, label: str = "", group: str | None = None
-) -> Asking:
+) -> Asking[Record]:
     """Return how the model of `product` does on the people of `part`, for `budget` of Gaussian privacy."""
     model = _read_judged(json.loads(product.files["model.json"]), plan)
     judge = _judge_numbers if model.family in ("regression", "counts") else _judge_classes
@@ -229,16 +235,14 @@ class _Bench:
         return {**found, "groups": {"column": self.group, "each": listed}}
 
 
-def _find_spread(
-    bench: _Bench, fine: NDArray[np.int64]
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[NDArray[np.float64], float]]:
+def _find_spread(bench: _Bench, fine: Whole) -> Asking[tuple[Floats, float]]:
     """Return the noisy numbers of predictions between fine edges, whatever the outcome."""
     nothing = np.empty(0, np.int64)
     (answer,) = yield (bench.prepare("spread of predictions", _SPREAD, edges=fine, residual_edges=nothing),)
-    return _read(answer)
+    return in_records(answer)
 
 
-def _judge_classes(bench: _Bench) -> Asking:
+def _judge_classes(bench: _Bench) -> Asking[Record]:
     """Return where predictions are, then how many there are by place and outcome."""
     model = bench.model
     several = len(model.scorers) > 1
@@ -249,7 +253,7 @@ def _judge_classes(bench: _Bench) -> Asking:
     edges = place_edges(spread, fine, places=count_places(float(spread.sum()), later))
     edges = edges if several else np.unique(np.append(edges, 0))
     (answer,) = yield (bench.prepare("outcomes", 1 - _SPREAD, edges=edges, group=bench.group),)
-    counts, deviation = _read(answer)
+    counts, deviation = in_records(answer)
     by_group = counts.reshape(bench.groups, -1, 2)
     middles = place_middles(edges)
     if several:
@@ -259,14 +263,14 @@ def _judge_classes(bench: _Bench) -> Asking:
 
     widths = place_widths(spread, fine, edges) * model.unit
 
-    def judge(part: NDArray[np.float64], noise: float) -> Record:
+    def judge(part: Floats, noise: float) -> Record:
         return judge_classes(part, noise, chances, widths, effect=bench.effect, right=several)
 
     found = judge(by_group.sum(axis=0), deviation * math.sqrt(bench.groups))
     return bench.tell_groups(found, [judge(each, deviation) for each in by_group])
 
 
-def _judge_numbers(bench: _Bench) -> Asking:
+def _judge_numbers(bench: _Bench) -> Asking[Record]:
     """How far residuals reach, then the sums of their powers; and the same of the target about a constant."""
     model = bench.model
     fine = np.arange(1, _FINE) * (_SPAN // _FINE)
@@ -283,7 +287,7 @@ def _judge_numbers(bench: _Bench) -> Asking:
     )
     reaches = []
     for answer, share in zip(first, (_RESIDUALS, _AROUND), strict=True):
-        counts, deviation = _read(answer)
+        counts, deviation = in_records(answer)
         folded = counts[sizes.size :].copy()
         folded[1:] += counts[: sizes.size][::-1]
         later = deviation * math.sqrt(float(_SIZES / share)) / ROWS[2]
@@ -319,7 +323,7 @@ def _judge_numbers(bench: _Bench) -> Asking:
     middles = place_middles(edges) * model.unit + model.low
     variance = bench.effect * found["rmse"]["value"] ** 2
 
-    def observe(counts: NDArray[np.float64], sums: NDArray[np.float64], groups: int) -> Record:
+    def observe(counts: Floats, sums: Floats, groups: int) -> Record:
         noise, sum_noise = (powers[0].deviations[:2] * math.sqrt(groups)).tolist()
         return observe_numbers(counts, sums, middles, noise=noise, sum_noise=sum_noise, variance=variance)
 
@@ -331,19 +335,19 @@ def _judge_numbers(bench: _Bench) -> Asking:
     return bench.tell_groups(found, listed)
 
 
-def _list_sizes() -> NDArray[np.int64]:
+def _list_sizes() -> Whole:
     """Return sizes of residuals that grow evenly, from a few steps to all of the range."""
     number = math.floor(math.log(_SPAN / 16) / math.log(_GROWTH))
     return np.array([round(_SPAN / _GROWTH**place) for place in range(number, -1, -1)])
 
 
-def _cut_steps(clip: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _cut_steps(clip: int) -> tuple[Whole, Floats]:
     """Return edges from -clip to clip, and for every step between them its middle as a part of the clip."""
     edges = np.unique(np.rint(np.linspace(-clip, clip, _STEPS + 1)).astype(np.int64))
     return edges[1:-1], (edges[1:] + edges[:-1]) / (2 * clip)
 
 
-def _list_powers(groups: int, places: int, values: NDArray[np.float64]) -> Queries:
+def _list_powers(groups: int, places: int, values: Floats) -> Queries:
     """Return sums of 1 and of `values` by group and place, then of their squares and fourth powers over all.
 
     A cell has the weights ROWS in these, whose squares add up to less than 1.
@@ -365,10 +369,10 @@ def _list_powers(groups: int, places: int, values: NDArray[np.float64]) -> Queri
 class _ByPlace:
     """Noisy counts and first powers by group and place, second and fourth over all; the noise of each."""
 
-    counts: NDArray[np.float64]
-    firsts: NDArray[np.float64]
-    others: NDArray[np.float64]
-    deviations: NDArray[np.float64]
+    counts: Floats
+    firsts: Floats
+    others: Floats
+    deviations: Floats
 
     def together(self) -> Powers:
         """Return all groups and places together."""
@@ -377,10 +381,9 @@ class _ByPlace:
         return Powers(sums=sums, deviations=self.deviations * np.array([several, several, 1.0, 1.0]))
 
 
-def _read_powers(answer: Answer, clip: float) -> _ByPlace:
+def _read_powers(answer: Measurement, clip: float) -> _ByPlace:
     """Return the sums of powers in units of the target: `clip` is that of the residuals."""
-    values, deviation = _read(answer)
-    assert isinstance(answer, Measurement)
+    values, deviation = in_records(answer)
     question = answer.request.counted
     assert isinstance(question, Outcomes)
     cells = (values.size - 2) // 2
@@ -392,11 +395,6 @@ def _read_powers(answer: Answer, clip: float) -> _ByPlace:
         others=values[2 * cells :] * units[2:],
         deviations=deviation * units,
     )
-
-
-def _read(answer: Answer) -> tuple[NDArray[np.float64], float]:
-    assert isinstance(answer, Measurement)
-    return in_records(answer)
 
 
 def _read_judged(document: Mapping[str, Any], plan: Plan) -> _Judged:
@@ -417,7 +415,7 @@ def _read_judged(document: Mapping[str, Any], plan: Plan) -> _Judged:
         low, high = regression.bounds or (0.0, _SPAN / _LOGIT)
         unit = (high - low) / _SPAN
         constant = regression.constant - (low if regression.bounds else 0.0)
-        effects: list[tuple[tuple[str, ...], NDArray[np.int64]]] = [
+        effects: list[tuple[tuple[str, ...], Whole]] = [
             ((name,), _round(each / unit)) for name, each in regression.effects.items()
         ]
         tables = [(int(_round(np.array([constant / unit]))[0]), effects)]
@@ -467,21 +465,13 @@ def _link_numbers(family: str, unit: float, step: float, high: float) -> Link:
     return Link(low=0, values=_round(np.arange(steps + 1) * (unit / step)))
 
 
-def _round(numbers: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+def _round(numbers: NDArray[np.floating[Any]]) -> Whole:
     return np.asarray(np.clip(np.rint(numbers), -_LARGEST, _LARGEST), np.int64)
 
 
 def _shorten(judged: Record) -> Record:
     """Return the figures alone."""
     return {key: value for key, value in judged.items() if key not in ("calibration", "overall", "groups")}
-
-
-def _read_loss(judged: Record) -> float:
-    """Return what candidates are compared by: log loss, or the share that is wrong, or the size of errors."""
-    for key, sign in (("log_loss", 1.0), ("rmse", 1.0), ("accuracy", -1.0)):
-        if key in judged:
-            return sign * float(judged[key]["value"])
-    return math.inf
 
 
 def split_people(shares: Mapping[str, Fraction], *, columns: tuple[str, ...]) -> tuple[Part, ...]:

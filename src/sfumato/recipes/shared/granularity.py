@@ -8,7 +8,7 @@ contributions where max_records is far above what most individuals contribute.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, islice
@@ -22,11 +22,9 @@ from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import SMOOTHING, sqrt_up
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import parse_positive, round_up
-from sfumato.core.questions.choices import Chosen, NormChoice
+from sfumato.core.questions.choices import NormChoice
 from sfumato.core.questions.counts import ClippedMarginal, IndividualCounts, Marginal
 from sfumato.core.questions.measurement import (
-    Answer,
-    Ask,
     Measurement,
     Request,
     ask_cost,
@@ -37,7 +35,9 @@ from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
 from sfumato.inference.shrinkage import shrink_counts
+from sfumato.recipes.base import Asking, Progress
 from sfumato.recipes.shared.budget import sum_groups
+from sfumato.tables.arrays import Flags, Floats, Whole
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
@@ -132,20 +132,17 @@ class Rounds:
         for norm in norms:
             self._calibrate(self.cost, _probe(tuple(self.domain)[:1], norm))
 
-    def measure(
-        self, progress: Callable[[str], None]
-    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Pool]:
+    def measure(self, progress: Progress) -> Asking[Pool]:
         """Return the noisy sums of all rounds, from single columns upwards."""
         chosen: dict[int, Fraction] = {}
         blocks, pool = Blocks(self.domain), Pool(self.domain)
         cost = self.cost
         counted = tuple(self._calibrate(cost, request) for request in self._whole)
-        counts: tuple[Answer, ...] = ()
+        counts: tuple[Measurement, ...] = ()
         if self.choices or counted:
             progress("choosing contribution norms")
             given = yield (*self.choices, *counted)
             for choice, answer in zip(self.choices, given, strict=False):
-                assert isinstance(answer, Chosen)
                 chosen[len(choice.columns)] = choice.norms[answer.index]
             counts = given[len(self.choices) :]
         mixed: dict[Columns, Fraction] = {}
@@ -165,7 +162,6 @@ class Rounds:
             answers = iter((yield tuple(asks)))
             for columns in marginals:
                 for answer in islice(answers, self.times[columns]):
-                    assert isinstance(answer, Measurement)
                     noisy, deviation = in_records(answer)
                     pool.add(built[columns], noisy, sigma=deviation)
                 values, sigma = pool.average(columns)
@@ -256,8 +252,8 @@ class Block:
 
     by: Columns
     columns: Columns
-    starts: NDArray[np.int64]
-    members: NDArray[np.int64]
+    starts: Whole
+    members: Whole
 
     @property
     def rows(self) -> int:
@@ -270,8 +266,8 @@ class Blocks:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.plausible: dict[Columns, NDArray[np.bool_]] = {}
-        self.flags: dict[Columns, NDArray[np.bool_]] = {}
+        self.plausible: dict[Columns, Flags] = {}
+        self.flags: dict[Columns, Flags] = {}
         self._made: dict[tuple[str, Columns, Columns], tuple[Block, ...]] = {}
 
     def build(self, columns: Columns) -> tuple[tuple[Block, int], ...]:
@@ -300,7 +296,7 @@ class Blocks:
                     found += ((block, weight) for block in rest)
         return tuple((block, weight) for block, weight in found if block.rows)
 
-    def flag(self, columns: Columns, large: NDArray[np.bool_]) -> None:
+    def flag(self, columns: Columns, large: Flags) -> None:
         """Notes which of the plausible cells of a marginal are `large`."""
         flags = np.zeros(self.domain.cells(columns), np.bool_)
         flags[np.flatnonzero(self.plausible[columns])[large]] = True
@@ -364,8 +360,8 @@ class _Sums:
     """What is known of the sums of some rows: their precision, and their values times it."""
 
     block: Block
-    precision: NDArray[np.float64]
-    weighted: NDArray[np.float64]
+    precision: Floats
+    weighted: Floats
 
 
 class Pool:
@@ -383,7 +379,7 @@ class Pool:
         self._domain = domain
         self._sums: dict[tuple[Columns, Columns], _Sums] = {}
 
-    def add(self, blocks: Sequence[tuple[Block, int]], values: NDArray[np.float64], *, sigma: float) -> None:
+    def add(self, blocks: Sequence[tuple[Block, int]], values: Floats, *, sigma: float) -> None:
         """Takes in the answers to the queries of `blocks`, in records.
 
         The plausible cells of a marginal come first, and the sums of marginals above it later.
@@ -397,23 +393,22 @@ class Pool:
             if key not in self._sums:
                 self._sums[key] = _Sums(block, np.zeros(block.rows), np.zeros(block.rows))
             known = self._sums[key]
-            place: slice | NDArray[np.int64] = slice(None)
+            place: slice | Whole = slice(None)
             if block.rows < known.block.rows:
                 place = np.searchsorted(known.block.members, block.members)
             known.precision[place] += (factor / sigma) ** 2
             known.weighted[place] += answers * (factor / sigma**2)
 
-    def average(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def average(self, columns: Columns) -> tuple[Floats, Floats]:
         """Return the average answers for the plausible cells of a marginal, and their standard deviations."""
         known = self._sums.get((columns, columns))
         if known is None:
             return np.empty(0), np.empty(0)
         return known.weighted / known.precision, 1 / np.sqrt(known.precision)
 
-    def note(self, answers: Sequence[Answer]) -> None:
+    def note(self, answers: Sequence[Measurement]) -> None:
         """Takes in the answers about all records together."""
         for answer in answers:
-            assert isinstance(answer, Measurement)
             if answer.request.counted.tally == "individuals":
                 self.people = answer
             else:
@@ -430,7 +425,7 @@ class Pool:
         With `shrunk`, counts of single columns are shrunk by what all their counts look like, those of
         pairs towards independence.
         """
-        singles: dict[str, NDArray[np.float64]] = {}
+        singles: dict[str, Floats] = {}
         for (by, columns), known in self._sums.items():
             values, precision = known.weighted / known.precision, known.precision
             noise = 1 / np.sqrt(precision)
@@ -460,7 +455,7 @@ class Pool:
             )
 
 
-def list_times(most: int) -> NDArray[np.int64]:
+def list_times(most: int) -> Whole:
     """Numbers of records that individuals are told apart by, from 1 to `most`, each about 5/4 of the last.
 
     >>> list_times(20).tolist()
@@ -472,7 +467,7 @@ def list_times(most: int) -> NDArray[np.int64]:
     return np.array(times)
 
 
-def spread_people(people: Measurement, most: int) -> NDArray[np.float64]:
+def spread_people(people: Measurement, most: int) -> Floats:
     """Which share of individuals has 1, 2, ... records in a value of a column, by noisy counts of them."""
     times = list_times(most)
     noisy = people.noisy_values.reshape(-1, times.size).sum(axis=0).astype(np.float64)
@@ -558,7 +553,7 @@ def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
 
 def _expand(
     domain: Domain, columns: Columns, block: Block, strides: Mapping[str, int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+) -> tuple[Whole, NDArray[np.int32]]:
     """Return the lengths of the rows of a block over the cells of `columns`, and their members, ascending."""
     (*_, last) = [-1, *(columns.index(name) for name in block.columns if name not in block.by)]
     others = [name for name in columns if name not in block.columns]
@@ -574,7 +569,7 @@ def _expand(
     return np.diff(block.starts) * (outer.size * inner.size), (home[:, None] + inner).reshape(-1)
 
 
-def _single(columns: Columns, members: NDArray[np.int64]) -> Block:
+def _single(columns: Columns, members: Whole) -> Block:
     starts = np.arange(members.size + 1)
     return Block(by=columns, columns=columns, starts=starts, members=members)
 
@@ -584,7 +579,7 @@ def _weight(part: int, whole: int) -> int:
     return math.isqrt(GRID**2 * part // whole)
 
 
-def _extend(domain: Domain, flat: NDArray[np.bool_], part: Columns, columns: Columns) -> NDArray[np.bool_]:
+def _extend(domain: Domain, flat: Flags, part: Columns, columns: Columns) -> Flags:
     """Return an array over the cells of `part`, shaped so that it spreads over those of `columns`."""
     return flat.reshape([domain[name] if name in part else 1 for name in columns])
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sfumato.core.engine.arrays import to_numpy
 from sfumato.core.errors import RecipeError, SourceError
@@ -27,6 +26,7 @@ from sfumato.core.facts.domain import Bins
 from sfumato.core.facts.table import Table
 from sfumato.core.files import read_regular
 from sfumato.inference.model import number_cells
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.codes import encode_public
 from sfumato.tables.read import parse_table
 
@@ -49,13 +49,13 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
         raise RecipeError(f"public table {path.name!r} cannot be read ({reason})") from None
 
 
-def read_numbers(column: Column, rows: pa.Table) -> NDArray[np.float64]:
+def read_numbers(column: Column, rows: pa.Table) -> Floats:
     """Return the numbers of a column in the rows of a public table, NaN where there is none."""
     stored = rows[column.stored[0]].combine_chunks()
     return np.where(_find_missing(column, stored), np.nan, _to_numbers(column, stored))
 
 
-def _find_missing(column: Column, stored: pa.Array) -> NDArray[np.bool_]:
+def _find_missing(column: Column, stored: pa.Array) -> Flags:
     """Return where a stored value is missing, or one of those that stand for it."""
     absent = pc.is_null(stored, nan_is_null=True)
     if column.missing:
@@ -112,7 +112,7 @@ def public_values(record: Mapping[str, Any] | None) -> WithinBins:
         raise RecipeError("the values of the public table are not numbers by column and bin") from None
 
 
-def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def public_identifiers(record: Mapping[str, Any]) -> tuple[Whole, Whole]:
     """Return the group and the identifier of every public row that a record holds."""
     pairs = unpack_numbers(record, "identifiers", "<i4", most=_MOST_ROWS * 8)
     if pairs is None or pairs.size % 2:
@@ -125,27 +125,25 @@ def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], ND
     return pairs[0], pairs[1]
 
 
-def number_individuals(rows: pa.Table, unit: str) -> NDArray[np.int64]:
+def number_individuals(rows: pa.Table, unit: str) -> Whole:
     """Return the individuals of a public table by number, -1 where the column `unit` has no value."""
     encoded = rows[unit].combine_chunks().dictionary_encode()
     return to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
 
 
-def locate_rows(
-    table: Table, columns: Sequence[str], codes: Sequence[NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def locate_rows(table: Table, columns: Sequence[str], codes: Sequence[Whole]) -> Whole:
     """Return cell of every row in the marginal of `columns`, from their codes; -1 where one is missing."""
     coded = dict(zip(columns, codes, strict=True))
     cells = number_cells(coded, columns, {name: table.column(name).size for name in columns})
     return np.where(np.min(np.stack(codes), axis=0) >= 0, cells, -1)
 
 
-def pack_numbers(numbers: NDArray[np.int64], kind: str) -> str:
+def pack_numbers(numbers: Whole, kind: str) -> str:
     """Return whole numbers as text for a plan's record, each of the numpy `kind`."""
     return base64.b64encode(zlib.compress(numbers.astype(kind).tobytes(), 9)).decode()
 
 
-def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int) -> NDArray[np.int64] | None:
+def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int) -> Whole | None:
     """Return the numbers that a record holds packed, in at most so many bytes; None if it holds none."""
     try:
         packed = base64.b64decode(record[key], validate=True)
@@ -159,7 +157,7 @@ def has_numbers(column: Column) -> bool:
     return isinstance(column.domain, Bins) and (column.nullable or not column.extras)
 
 
-def _to_numbers(column: Column, values: pa.Array) -> NDArray[np.float64]:
+def _to_numbers(column: Column, values: pa.Array) -> Floats:
     try:
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
             return np.array([_read_number(each) for each in values.to_pylist()], np.float64)
@@ -177,7 +175,7 @@ def _read_number(text: str | None) -> float:
         return math.nan
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+def _numbers(column: pa.ChunkedArray) -> Floats:
     try:
         numbers = to_numpy(column.cast(pa.float64(), safe=False).drop_null().combine_chunks())
     except pa.ArrowException:
@@ -187,7 +185,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.asarray(numbers[np.isfinite(numbers)], np.float64)
 
 
-def _spread(column: Column, numbers: NDArray[np.float64]) -> list[list[int | str]]:
+def _spread(column: Column, numbers: Floats) -> list[list[int | str]]:
     """Return for every bin its values, sorted; of many, as many as are kept, evenly spaced."""
     assert isinstance(column.domain, Bins)
     edges = np.array([float(edge) for edge in column.domain.edges])

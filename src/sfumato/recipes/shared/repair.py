@@ -38,6 +38,7 @@ from sfumato.recipes.shared.rules import (
     list_thresholds,
     mask_rule,
 )
+from sfumato.tables.arrays import Flags, Floats, Whole
 
 _MOST_POINTS = 4096  # combinations of points at which a condition is looked at
 _DRAWS = 8  # times that broken rows are drawn anew
@@ -72,11 +73,11 @@ def turn_seed(seed: int, turn: int) -> int:
 def draw_obeying(
     table: Table,
     columns: Sequence[str],
-    draw: Callable[[int, int], dict[str, NDArray[np.int64]]],
+    draw: Callable[[int, int], dict[str, Whole]],
     *,
     rows: int,
     seed: int,
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, Whole]:
     """Return `rows` rows as codes, of which no rule leaves nothing.
 
     `draw` gives so many rows in a turn; turn 0 has those that are kept where they obey. The others are
@@ -109,9 +110,9 @@ def draw_obeying(
 def settle_numbers(
     table: Table,
     columns: Sequence[str],
-    codes: dict[str, NDArray[np.int64]],
+    codes: dict[str, Whole],
     numbers: dict[str, NDArray[Any]],
-    redraw: Callable[[str, NDArray[np.int64], int], NDArray[Any]],
+    redraw: Callable[[str, Whole, int], NDArray[Any]],
     *,
     seed: int,
 ) -> None:
@@ -126,7 +127,7 @@ def settle_numbers(
         return
     repair = _Repair(table, active_rules(table, columns), codes)
 
-    def known(name: str, values: NDArray[Any], coded: NDArray[np.int64]) -> NDArray[np.float64]:
+    def known(name: str, values: NDArray[Any], coded: Whole) -> Floats:
         return np.where(coded < repair.readings[name].base, values.astype(np.float64), np.nan)
 
     held: Numbers = {name: known(name, numbers[name], codes[name]) for name in moved}
@@ -179,11 +180,11 @@ class _Repair:
             )
         ]
 
-    def broken(self, codes: Codes, numbers: Numbers | None = None) -> NDArray[np.bool_]:
+    def broken(self, codes: Codes, numbers: Numbers | None = None) -> Flags:
         """Return rows that break a rule: any values within them, or with `numbers` those that they have."""
         return self._broken_by(self.rules, codes, numbers)
 
-    def settle_codes(self, codes: dict[str, NDArray[np.int64]]) -> None:
+    def settle_codes(self, codes: dict[str, Whole]) -> None:
         """Sets what is decided, and the totals of sums that their parts cannot reach."""
         for _ in range(2):
             for rule, decided in self._maps:
@@ -229,7 +230,7 @@ class _Repair:
             if not self.broken(codes, numbers).any():
                 return
 
-    def copy(self, codes: dict[str, NDArray[np.int64]], numbers: Numbers, *, seed: int) -> None:
+    def copy(self, codes: dict[str, Whole], numbers: Numbers, *, seed: int) -> None:
         """Gives rows that break a rule the columns of a row that obeys, all that rules join together."""
         for turn, names in enumerate(self.parts):
             rules = [rule for rule in self.rules if set(rule.columns) <= set(names)]
@@ -255,7 +256,7 @@ class _Repair:
     def _boxes(self, codes: Codes, numbers: Numbers | None) -> Boxes:
         return Boxes.of(self.readings, codes, numbers)
 
-    def _broken_by(self, rules: Iterable[Rule], codes: Codes, numbers: Numbers | None) -> NDArray[np.bool_]:
+    def _broken_by(self, rules: Iterable[Rule], codes: Codes, numbers: Numbers | None) -> Flags:
         boxes = self._boxes(codes, numbers)
         broken = np.zeros(next(iter(codes.values())).size, np.bool_)
         for rule in rules:
@@ -326,9 +327,7 @@ def _finish_witness(
     }
 
 
-def _find_alive(
-    table: Table, rules: Sequence[Rule], readings: Mapping[str, Reading]
-) -> dict[str, NDArray[np.int64]]:
+def _find_alive(table: Table, rules: Sequence[Rule], readings: Mapping[str, Reading]) -> dict[str, Whole]:
     """Return codes of every column that no rule leaves without partners; an error if a column has none."""
     alive = {name: np.ones(min(each.size, LARGEST_MASK), np.bool_) for name, each in readings.items()}
     masks = []
@@ -434,7 +433,7 @@ def _move_condition(rule: Rule, readings: Mapping[str, Reading], codes: Codes, n
 def _move_order(
     rule: Rule,
     readings: Mapping[str, Reading],
-    spans: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    spans: Mapping[str, tuple[Floats, Floats]],
     numbers: Numbers,
 ) -> None:
     """Return the smaller one down to what the larger one reaches, the larger one up to it."""
@@ -442,7 +441,7 @@ def _move_order(
     below, above = (numbers.get(name, spans[name][0]) for name in rule.columns)
     whole = readings[first].whole and readings[second].whole
 
-    def beyond(values: NDArray[np.float64], direction: float) -> NDArray[np.float64]:
+    def beyond(values: Floats, direction: float) -> Floats:
         if not rule.strict:
             return values
         return values + direction if whole else np.nextafter(values, direction * np.inf)
@@ -454,7 +453,7 @@ def _move_order(
         numbers[second] = np.clip(np.maximum(above, beyond(below, 1.0)), *spans[second])
 
 
-def _most_frequent(rule: Rule, readings: Mapping[str, Reading], codes: Codes) -> NDArray[np.int64]:
+def _most_frequent(rule: Rule, readings: Mapping[str, Reading], codes: Codes) -> Whole:
     """For every code of the deciding column the code it has in most rows, or that of most rows at all."""
     first, second = rule.columns
     size = readings[second].size

@@ -6,24 +6,25 @@ Everything here is post-processing and planning of questions: it sees noisy answ
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.facts.table import Table
 from sfumato.core.law import MAX_SCALE
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.measurement import in_records
 from sfumato.core.questions.question import Queries
 from sfumato.core.questions.residuals import Link
 from sfumato.inference.models.additive import SCORE_UNITS, exponential_table, logistic_table, weight_table
 from sfumato.inference.models.design import code_ends, code_values
 from sfumato.inference.models.document import Family
+from sfumato.recipes.base import Asking
 from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
+from sfumato.tables.arrays import Floats, Whole
 
 Columns = tuple[str, ...]
 
@@ -45,13 +46,13 @@ _ENOUGH = 15.0  # one over the part of all people for which noise in the target 
 class Counted:
     """The noisy counts of every input and of the target, their noise, and the noisy total of records."""
 
-    inputs: Mapping[str, NDArray[np.float64]]
+    inputs: Mapping[str, Floats]
     deviations: Mapping[str, float]
-    target: NDArray[np.float64]
+    target: Floats
     noise: float
     total: float
     populated: bool
-    bins: NDArray[np.int64]
+    bins: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +64,7 @@ class Response:
     `doubt` is how far the first intercept of a number may be off.
     """
 
-    targets: NDArray[np.int64]
+    targets: Whole
     scale: float
     score_grid: float
     intercept: float
@@ -182,22 +183,18 @@ def list_responses(
     ]
 
 
-def count_columns(
-    budget: RemainingBudget, inputs: Columns, target: str, family: Family
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Counted]:
+def count_columns(budget: RemainingBudget, inputs: Columns, target: str, family: Family) -> Asking[Counted]:
     """The noisy counts of all inputs, then those of the target: the fewer people, the more is for these."""
     share = budget.total * _COUNTS / len(inputs)
-    asks = [budget.calibrate_request(f"counts of {name}", (name,), share) for name in inputs]
-    answers = yield tuple(budget.spend(ask) for ask in asks)
-    read = [in_records(answer) for answer in answers if isinstance(answer, Measurement)]
+    answers = yield tuple(budget.count(f"counts of {name}", (name,), share) for name in inputs)
+    read = [in_records(answer) for answer in answers]
     total = _average_total(read)
     size = budget.table.column(target).size
     bins, queries = _coarsen(size) if family != "classification" else (np.arange(size), None)
     # A constant is all that few people can teach: so much that its noise is small, up to a limit.
     part = budget.total * suffice(budget, max(total, 1.0), _TARGET, _MOST_TARGET)
-    ask = budget.calibrate_request(f"counts of {target}", (target,), part, queries=queries)
-    answers = yield (budget.spend(ask),)
-    read += [in_records(answer) for answer in answers if isinstance(answer, Measurement)]
+    answers = yield (budget.count(f"counts of {target}", (target,), part, queries=queries),)
+    read += [in_records(answer) for answer in answers]
     total = _average_total(read)
     noisiest = max(sigma for _, sigma in read)
     return Counted(
@@ -218,13 +215,13 @@ def suffice(budget: RemainingBudget, total: float, least: Fraction, most: Fracti
     return min(max(wanted, least), most)
 
 
-def _average_total(read: list[tuple[NDArray[np.float64], float]]) -> float:
+def _average_total(read: list[tuple[Floats, float]]) -> float:
     """Return the number of records, of the sums of several noisy histograms by their precision."""
     totals = [(float(values.sum()), sigma**2 * values.size) for values, sigma in read]
     return sum(value / noise for value, noise in totals) / sum(1 / noise for _, noise in totals)
 
 
-def _coarsen(size: int) -> tuple[NDArray[np.int64], Queries]:
+def _coarsen(size: int) -> tuple[Whole, Queries]:
     """At most about forty bins of the codes of a number, finer towards zero; as sums of cells."""
     linear = np.arange(0, 17) * size // 16
     fine = [size * each // 1000 for each in (2, 4, 7, 10, 15, 20, 30, 45)]
@@ -235,7 +232,7 @@ def _coarsen(size: int) -> tuple[NDArray[np.int64], Queries]:
     return bins, sum_groups(bins, int(bins[-1]) + 1)
 
 
-def _moments(values: NDArray[np.float64], counted: Counted) -> tuple[float, float, float]:
+def _moments(values: Floats, counted: Counted) -> tuple[float, float, float]:
     """The mean and the standard deviation of a target, of its noisy bins, and how far the mean may be off."""
     sizes = np.bincount(counted.bins)
     middles = np.bincount(counted.bins, weights=values) / sizes
@@ -259,5 +256,5 @@ def _moments(values: NDArray[np.float64], counted: Counted) -> tuple[float, floa
     return mean, math.sqrt(variance), min(off, 0.5)
 
 
-def _make_link(table: tuple[int, NDArray[np.int64]]) -> Link:
+def _make_link(table: tuple[int, Whole]) -> Link:
     return Link(low=table[0], values=table[1])

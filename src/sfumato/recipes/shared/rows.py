@@ -27,7 +27,7 @@ from sfumato.recipes.base import Recipe, column_labels, released_names
 from sfumato.recipes.shared.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.recipes.shared.repair import check_rules, settle_numbers
 from sfumato.recipes.shared.rules import active_rules
-from sfumato.tables.arrays import hide_values, label_array
+from sfumato.tables.arrays import Floats, Whole, hide_values, label_array
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 _DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules
@@ -190,7 +190,7 @@ def _find_parts(table: Table, columns: Sequence[str]) -> dict[str, dict[str, str
 def build_rows(
     table: Table,
     columns: Sequence[str],
-    codes: Mapping[str, NDArray[np.int64]],
+    codes: Mapping[str, Whole],
     *,
     seed: int,
     places: Mapping[str, int] | None = None,
@@ -212,7 +212,7 @@ def build_rows(
     """
     turns = places or {name: place for place, name in enumerate(columns, start=1)}
 
-    def draw_numbers(name: str, drawn: NDArray[np.int64], turn: int = 0) -> NDArray[Any]:
+    def draw_numbers(name: str, drawn: Whole, turn: int = 0) -> NDArray[Any]:
         chances = draw_places(drawn.size, seed=seed, turn=turn + turns[name])
         column = table.column(name)
         known = np.minimum(drawn, column.size - len(column.extras) - 1)
@@ -254,7 +254,7 @@ def build_rows(
     return pa.table(released)
 
 
-def _read_ends(kind: str) -> NDArray[np.int64]:
+def _read_ends(kind: str) -> Whole:
     """The first day and the last of a type such as "date 2024-01-01 2025-12-31", counted from 1970."""
     ends = [read_day(each) for each in str(kind).split()[1:]] or [date.min, date.max]
     if len(ends) != 2 or None in ends:
@@ -262,9 +262,7 @@ def _read_ends(kind: str) -> NDArray[np.int64]:
     return np.array(ends, "datetime64[D]").astype(np.int64)
 
 
-def _draw_days(
-    column: Column, codes: NDArray[np.int64], places: NDArray[np.float64], ends: NDArray[np.int64]
-) -> pa.Array:
+def _draw_days(column: Column, codes: Whole, places: Floats, ends: Whole) -> pa.Array:
     """Days in the weeks or months that `codes` stand for, none beyond the `ends`; NULL for other codes."""
     assert column.domain is not None
     grain, step = ("M", 1) if column.calendar == "month" else ("D", 7 if column.calendar == "week" else 1)
@@ -279,8 +277,8 @@ def _draw_days(
 def _draw_dates(
     table: Table,
     parts: Mapping[str, str],
-    codes: Mapping[str, NDArray[np.int64]],
-    places: NDArray[np.float64],
+    codes: Mapping[str, Whole],
+    places: Floats,
     *,
     kind: str,
 ) -> pa.Array:
@@ -289,7 +287,7 @@ def _draw_dates(
     Days have the day of the week, and seconds the hour, that the codes of such columns stand for.
     """
     unknown = np.zeros(places.size, np.bool_)
-    numbers: dict[str, NDArray[np.int64]] = {}
+    numbers: dict[str, Whole] = {}
     for part, name in parts.items():
         domain = table.column(name).domain
         assert isinstance(domain, Period)
@@ -312,7 +310,7 @@ def _draw_dates(
 
 
 def _hide_missing(
-    column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None, *, boolean: bool = False
+    column: Column, codes: Whole, numbers: NDArray[Any] | None, *, boolean: bool = False
 ) -> pa.Array:
     """Return the numbers, or labels in their own type, with NULL where a value is missing."""
     assert column.domain is not None
@@ -359,8 +357,8 @@ def describe_bins(
 
 def _place_in_bins(
     column: Column,
-    codes: NDArray[np.int64],
-    places: NDArray[np.float64],
+    codes: Whole,
+    places: Floats,
     public: tuple[tuple[float, ...], ...] | None,
 ) -> NDArray[Any]:
     assert isinstance(column.domain, Bins)
@@ -385,7 +383,7 @@ def _place_in_bins(
     return numbers if public is None else _replace_known(numbers, codes, places, public)
 
 
-def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _find_tilts(column: Column, codes: Whole) -> Floats:
     """Return for every bin how its density rises, from -1 (to nothing at its upper end) to 1 (from nothing).
 
     The density is a line within a bin that keeps the bin's count. Its slope is the smaller of those to the
@@ -408,7 +406,7 @@ def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]
     return np.where(width < np.diff(ends), 0.0, np.clip(rise, -1.0, 1.0))
 
 
-def _tilt_places(places: NDArray[np.float64], tilts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tilt_places(places: Floats, tilts: Floats) -> Floats:
     """Return places in [0, 1) with the density 1 + tilt (2 place - 1), from evenly spread ones."""
     level = 1 - tilts
     root = level + np.sqrt(level**2 + 4 * tilts * places)
@@ -429,8 +427,8 @@ def _clip_outer_bins(ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _replace_known(
     values: NDArray[Any],
-    codes: NDArray[np.int64],
-    places: NDArray[np.float64],
+    codes: Whole,
+    places: Floats,
     public: tuple[tuple[float, ...], ...],
 ) -> NDArray[Any]:
     sizes = np.array([len(each) for each in public], np.int64)

@@ -13,7 +13,6 @@ from functools import reduce
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.facts.column import Column
 from sfumato.core.facts.domain import Bins, IntegerRange, Period
@@ -22,11 +21,12 @@ from sfumato.core.facts.table import Table
 from sfumato.inference.domain import Columns, Domain
 from sfumato.inference.tree import tree_cells
 from sfumato.recipes.shared.public import has_numbers
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.rules import has_order, list_tests
 
-Codes = Mapping[str, NDArray[np.int64]]
-Numbers = dict[str, NDArray[np.float64]]
-Zeros = list[tuple[Columns, NDArray[np.bool_]]]
+Codes = Mapping[str, Whole]
+Numbers = dict[str, Floats]
+Zeros = list[tuple[Columns, Flags]]
 
 LARGEST_MASK = 2**20
 """Cells of a rule up to which they are looked at one by one."""
@@ -46,7 +46,7 @@ class Reading:
         self.spread = isinstance(column.domain, Bins)
         self.released = has_numbers(column)
         self.whole = True
-        self._points: NDArray[np.float64] | None = None
+        self._points: Floats | None = None
         if isinstance(column.domain, Bins):
             edges = column.domain.edges
             self.whole = all(edge.denominator == 1 for edge in edges) and max(map(abs, edges)) < 2**53
@@ -60,7 +60,7 @@ class Reading:
         elif self.ordered:
             self._points = np.array(column.domain.labels, np.float64)
 
-    def spans(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def spans(self, codes: Whole) -> tuple[Floats, Floats]:
         """Return the least and the largest number behind every code; NaN where it stands for none."""
         if not self.ordered:
             none = np.full(codes.shape, np.nan)
@@ -75,7 +75,7 @@ class Reading:
             low = high = known + self._first
         return np.where(inside, low, np.nan), np.where(inside, high, np.nan)
 
-    def find(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    def find(self, numbers: Floats) -> Whole:
         """Return the code of every number, -1 where the domain does not hold it."""
         domain = self.column.domain
         if isinstance(domain, Bins):
@@ -145,7 +145,7 @@ def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] 
     domain = Domain({name: table.column(name).size for name in columns})
     cliques = [*held, *(names for names, _ in zeros)]
     allowed = max(_LARGEST_TREE, tree_cells(domain, held) if held else 0)
-    ruled: dict[frozenset[str], tuple[Columns, NDArray[np.bool_]]] = {}
+    ruled: dict[frozenset[str], tuple[Columns, Flags]] = {}
     for rule in active_rules(table, columns):
         cells = math.prod(table.column(name).size for name in rule.columns)
         if cells > LARGEST_MASK or tree_cells(domain, [*cliques, rule.columns]) > allowed:
@@ -159,7 +159,7 @@ def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] 
     return [*zeros, *ruled.values()]
 
 
-def mask_rule(table: Table, rule: Rule, names: Columns) -> NDArray[np.bool_]:
+def mask_rule(table: Table, rule: Rule, names: Columns) -> Flags:
     """Return for every cell of `names`, in row-major order, whether the rule leaves nothing of it."""
     readings = {name: Reading(table.column(name)) for name in names}
     shape = tuple(readings[name].size for name in names)
@@ -168,7 +168,7 @@ def mask_rule(table: Table, rule: Rule, names: Columns) -> NDArray[np.bool_]:
     return breaks(rule, Boxes.of(readings, codes))
 
 
-def breaks(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
+def breaks(rule: Rule, boxes: Boxes) -> Flags:
     """Return for every box, whether no values in it obey the rule."""
     first = rule.columns[0]
     if rule.condition is not None:
@@ -186,7 +186,7 @@ def breaks(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
     return np.asarray((decided >= 0) & (decided != boxes.codes[rule.columns[1]]))
 
 
-def _breaks_condition(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
+def _breaks_condition(rule: Rule, boxes: Boxes) -> Flags:
     """Return where the condition is true at all points of a box.
 
     It is constant between the numbers that it compares with, so some points of each part tell all.
@@ -201,7 +201,7 @@ def _breaks_condition(rule: Rule, boxes: Boxes) -> NDArray[np.bool_]:
     return broken
 
 
-def list_points(condition: Condition, name: str, boxes: Boxes) -> list[NDArray[np.float64]]:
+def list_points(condition: Condition, name: str, boxes: Boxes) -> list[Floats]:
     """Return points of every box in a column: one in each part into which the condition cuts it."""
     low, high = boxes.low[name], boxes.high[name]
     reading = boxes.readings[name]
@@ -231,9 +231,7 @@ def list_thresholds(condition: Condition, name: str) -> list[float]:
     return sorted({float(value) for test in tests for value in test.values if not isinstance(value, str)})
 
 
-def evaluate(
-    condition: Condition, points: Numbers, boxes: Boxes
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def evaluate(condition: Condition, points: Numbers, boxes: Boxes) -> tuple[Flags, Flags]:
     """Where a condition is true and where it is false; of a missing value neither, unless it asks for it."""
     if isinstance(condition, Comparison):
         return _compare(condition, points[condition.column], boxes)
@@ -246,9 +244,7 @@ def evaluate(
     return reduce(join, [each[0] for each in parts]), reduce(other, [each[1] for each in parts])
 
 
-def _compare(
-    test: Comparison, points: NDArray[np.float64], boxes: Boxes
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _compare(test: Comparison, points: Floats, boxes: Boxes) -> tuple[Flags, Flags]:
     reading, codes = boxes.readings[test.column], boxes.codes[test.column]
     extras = reading.column.extras
     if test.operator == "missing":
@@ -268,12 +264,12 @@ def _compare(
     return hit & known, ~hit & known
 
 
-def add_columns(numbers: Mapping[str, NDArray[np.float64]], names: Sequence[str]) -> NDArray[np.float64]:
+def add_columns(numbers: Mapping[str, Floats], names: Sequence[str]) -> Floats:
     """Return the sum of columns, from left to right."""
     return reduce(np.add, [numbers[name] for name in names])
 
 
-def decided_codes(rule: Rule, readings: Mapping[str, Reading]) -> NDArray[np.int64]:
+def decided_codes(rule: Rule, readings: Mapping[str, Reading]) -> Whole:
     """Return for every code of the deciding column the code that is decided, -1 where nothing is known."""
     first, second = (readings[name] for name in rule.columns)
     assert rule.decided is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
@@ -17,14 +17,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.core.errors import RecipeError
 from sfumato.core.exact import format_exact, parse_whole
 from sfumato.core.facts.column import NULL
 from sfumato.core.facts.domain import Bins, Calendar, Values, list_dates
-from sfumato.core.questions.choices import Candidate, Choice, Chosen
-from sfumato.core.questions.measurement import Answer, Ask, Measurement, in_records
+from sfumato.core.questions.choices import Candidate, Choice
+from sfumato.core.questions.measurement import Measurement, in_records
 from sfumato.core.questions.question import Queries
 from sfumato.inference.domain import Columns, Domain, estimate_total, merge_measurements
 from sfumato.inference.domain import Measurement as Noisy
@@ -32,20 +31,20 @@ from sfumato.inference.estimation import LARGEST_TREE, fit_model, order_mask
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import Model, number_cells
 from sfumato.inference.tree import Growth, build_tree
-from sfumato.recipes.base import Conversation, Plan, Product, released_names, write_part
+from sfumato.recipes.base import Asking, Conversation, Plan, Product, Progress, released_names, write_part
 from sfumato.recipes.shared.budget import RemainingBudget, allow_gaussian
 from sfumato.recipes.shared.compression import Compression, take_contrasts
 from sfumato.recipes.shared.public import open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.recipes.shared.repair import draw_obeying, turn_seed
 from sfumato.recipes.shared.rows import RowOptions, build_rows, choose_columns, describe_bins, model_domain
 from sfumato.recipes.shared.rules import find_zeros
+from sfumato.tables.arrays import Floats, Whole
 from sfumato.tables.codes import encode_public
 
 if TYPE_CHECKING:
     from sfumato.core.facts.table import Table
 
 
-Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing
 _FINE = 64  # numbers of shares are whole multiples of 1 / _FINE, the same on every machine
 _EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
@@ -58,11 +57,11 @@ class Fitting:
         self,
         table: Table,
         domain: Domain,
-        singles: Iterable[Answer],
-        progress: Callable[[str], None],
+        singles: Iterable[Measurement],
+        progress: Progress,
         *,
         bins: Mapping[str, int] | None = None,
-        known: Mapping[str, tuple[NDArray[np.float64], float]] | None = None,
+        known: Mapping[str, tuple[Floats, float]] | None = None,
     ) -> None:
         self.known = dict(known or {})
         self._average(singles)
@@ -85,31 +84,29 @@ class Fitting:
         """Return the number of records, as all measurements together tell it."""
         return estimate_total(self.domain, merge_measurements(self.domain, self.noisy))
 
-    def look_again(self, singles: Iterable[Answer]) -> Fitting:
+    def look_again(self, singles: Iterable[Measurement]) -> Fitting:
         """Return a fitting of these and all earlier measurements of single columns."""
         full = self.compression.full
         return Fitting(self._table, full, singles, self.progress, bins=self._bins, known=self.known)
 
-    def add(self, answers: Iterable[Answer]) -> None:
+    def add(self, answers: Iterable[Measurement]) -> None:
         """Adds measurements of marginals, summed as the compression asks, or of differences."""
         for answer in answers:
-            assert isinstance(answer, Measurement)
             values, sigma = in_records(answer)
             columns, asked = answer.request.columns, answer.request.queries
             signed = take_contrasts(self.compression, columns) if asked and asked.is_signed else None
             queries = None if signed is None else signed.fitted
             self.noisy.append(Noisy(columns=columns, values=values, sigma=sigma, queries=queries))
 
-    def refine(self, singles: Iterable[Answer]) -> None:
+    def refine(self, singles: Iterable[Measurement]) -> None:
         """Adds measurements of full single columns; which values are joined stays as it is."""
         self._average(singles)
         fresh = [self.compression.single(name, *single) for name, single in self.known.items()]
         self.noisy[: len(fresh)] = fresh
         self.compression.share_out(self.known)
 
-    def _average(self, singles: Iterable[Answer]) -> None:
+    def _average(self, singles: Iterable[Measurement]) -> None:
         for answer in singles:
-            assert isinstance(answer, Measurement)
             name, fresh = answer.request.columns[0], in_records(answer)
             self.known[name] = _average(self.known[name], fresh) if name in self.known else fresh
 
@@ -136,9 +133,7 @@ class Fitting:
         return self.model
 
 
-def _average(
-    one: tuple[NDArray[np.float64], float], other: tuple[NDArray[np.float64], float]
-) -> tuple[NDArray[np.float64], float]:
+def _average(one: tuple[Floats, float], other: tuple[Floats, float]) -> tuple[Floats, float]:
     """Return two measurements of the same counts, with their standard deviations, as one."""
     variances = one[1] ** 2, other[1] ** 2
     both = 1 / (1 / variances[0] + 1 / variances[1])
@@ -151,28 +146,27 @@ def measure_singles(
     mu_squared: Fraction,
     *,
     label: str,
-    progress: Callable[[str], None],
+    progress: Progress,
     bins: Mapping[str, int] | None = None,
-) -> Asking:
+) -> Asking[Fitting]:
     """Return a fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
 
     Names of measurements begin with `label`; `progress` is called with each stage of the fit. `bins` are
     those that the records choose.
     """
     share = mu_squared / len(domain)
-    asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
-    answers = yield tuple(budget.spend(ask) for ask in asks)
+    answers = yield tuple(budget.count(f"{label}{name}", (name,), share) for name in domain)
     return Fitting(budget.table, domain, answers, progress, bins=bins)
 
 
 def choose_marginal(
     budget: RemainingBudget, name: str, candidates: tuple[Candidate, ...], mu_squared: Fraction
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Columns]:
+) -> Asking[Columns]:
     """Return the columns of the candidate that a private choice for `mu_squared` takes."""
     epsilon = budget.calibrate_choice(mu_squared)
     (chosen,) = yield (budget.spend(Choice(name=name, candidates=candidates, epsilon=epsilon)),)
-    assert isinstance(chosen, Chosen)
-    return candidates[chosen.index].columns
+    columns: Columns = candidates[chosen.index].columns
+    return columns
 
 
 def noise_distance(sigma: float, cells: float) -> float:
@@ -245,8 +239,8 @@ class Selection(RowOptions):
         raise NotImplementedError
 
     def measure(
-        self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
-    ) -> Asking:
+        self, budget: RemainingBudget, domain: Domain, label: str, progress: Progress
+    ) -> Asking[Fitting]:
         """The model of what was chosen and measured with `budget`; names of questions begin with `label`."""
         raise NotImplementedError
 
@@ -285,7 +279,7 @@ class Selection(RowOptions):
             counted=counted,
         )
 
-    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the rows of a model of what was chosen and measured, for one epsilon after the other."""
         columns = self._find_columns(plan.table)
         domain = model_domain(plan.table, columns)
@@ -340,7 +334,7 @@ class Selection(RowOptions):
 
     def follow_guide(
         self, testing: RemainingBudget, fitting: Fitting, label: str, *, most_cells: int
-    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+    ) -> Asking[None]:
         """Lets fits begin at the guide, if there is one, as far as what `testing` pays for bears it out."""
         if self.guide is not None:
             allowed = self.list_counted(fitting.compression.full)
@@ -348,10 +342,10 @@ class Selection(RowOptions):
 
     def _draw(
         self, table: Table, columns: Columns, model: Model, compression: Compression | None, *, rows: int
-    ) -> dict[str, NDArray[np.int64]]:
+    ) -> dict[str, Whole]:
         """Return codes of rows that obey the rules; `compression` is that of a model over joined values."""
 
-        def draw(count: int, turn: int) -> dict[str, NDArray[np.int64]]:
+        def draw(count: int, turn: int) -> dict[str, Whole]:
             seed = turn_seed(self.seed, turn)
             codes = model.sample(count, seed=seed)
             return codes if compression is None else compression.expand(codes, seed=seed)
@@ -400,7 +394,7 @@ TESTING = Fraction(1, 40)  # of the whole budget, for asking whether the records
 _GUIDE_ROWS = 2**16  # kept in the plan; more tell pairs no better than noise lets them be used
 _CHANCE = 2.0  # times what chance makes of independent columns, from which a pair stands out
 
-Codes = dict[str, NDArray[np.int64]]
+Codes = dict[str, Whole]
 
 
 def read_guide(path: str, table: Table, columns: Sequence[str]) -> dict[str, Any]:
@@ -451,7 +445,7 @@ def follow_guide(
     *,
     label: str,
     most_cells: int,
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+) -> Asking[None]:
     """Sets where fits of `fitting`, of single columns so far, begin: at the guide, as far as it holds.
 
     `budget` is spent on asking, `allowed` are marginals that may be asked about, names of questions begin
@@ -483,12 +477,10 @@ def follow_guide(
         before, after = plain.flat_marginal(columns), guided.flat_marginal(columns)
         signs = np.sign(np.where(np.abs(after - before) > 1e-6 * plain.total, after - before, 0.0))
         queries = _spread_signs(signs.astype(np.int64), columns, fitting)
-        asks.append(
-            budget.calibrate_request(f"{label}guide: {' x '.join(columns)}", columns, share, queries=queries)
-        )
+        asks.append(budget.count(f"{label}guide: {' x '.join(columns)}", columns, share, queries=queries))
         levels.append(float(signs @ before))
         gaps.append(float(signs @ (after - before)))
-    answers = yield tuple(budget.spend(ask) for ask in asks)
+    answers = yield tuple(asks)
     trust = _weigh_trust(answers, np.array(levels), np.array(gaps))
     kept = [columns for columns, part in zip(edges, trust, strict=True) if part > 0.5]
     fitting.progress(f"guide: {len(kept)} of {len(edges)} pairs of columns are as in the public table")
@@ -559,14 +551,14 @@ def _build_model(codes: Codes, domain: Domain, edges: Sequence[Columns], *, tota
     return Model(tree, np.concatenate(tables), total=total, loss=0.0)
 
 
-def _count(codes: Codes, domain: Domain, columns: Columns) -> NDArray[np.float64]:
+def _count(codes: Codes, domain: Domain, columns: Columns) -> Floats:
     """Return the public rows in every cell of `columns`; rows that lack a value are left out."""
     known = np.min(np.stack([codes[name] for name in columns]), axis=0) >= 0
     cells = number_cells({name: codes[name][known] for name in columns}, columns, domain)
     return np.bincount(cells, minlength=domain.cells(columns)).astype(np.float64)
 
 
-def _spread_signs(signs: NDArray[np.int64], columns: Columns, fitting: Fitting) -> Queries:
+def _spread_signs(signs: Whole, columns: Columns, fitting: Fitting) -> Queries:
     """One query over the full marginal of `columns`: every cell with the sign of its compressed cell."""
     compression = fitting.compression
     shaped = signs.reshape(fitting.domain.shape(columns))
@@ -584,15 +576,13 @@ def _spread_signs(signs: NDArray[np.int64], columns: Columns, fitting: Fitting) 
     )
 
 
-def _weigh_trust(
-    answers: Sequence[Answer], levels: NDArray[np.float64], gaps: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _weigh_trust(answers: Sequence[Measurement], levels: Floats, gaps: Floats) -> Floats:
     """Return how much of what the guide says of each pair holds: 0 as for independent columns, 1 as it says.
 
     Every pair has an estimate with a known error. What pairs differ by beyond it is estimated by moments
     (DerSimonian and Laird 1986), and estimates are drawn to their mean accordingly.
     """
-    measured = [in_records(answer) for answer in answers if isinstance(answer, Measurement)]
+    measured = [in_records(answer) for answer in answers]
     values = np.array([float(value[0]) for value, _ in measured])
     weights = (np.maximum(gaps, 1e-9) / np.array([sigma for _, sigma in measured])) ** 2
     trust = (values - levels) / np.maximum(gaps, 1e-9)
