@@ -31,7 +31,7 @@ def init(
         str, Argument(help="A file (.parquet, .csv, .jsonl, .zip, .xlsx), or the URL of a table.")
     ],
     codebook: Annotated[
-        list[str] | None, Option(help="A public file that describes columns: .json, .csv, .tsv or .sql.")
+        list[str] | None, Option(help="A public file that describes columns: .json, .csv, .tsv, .sql, .txt.")
     ] = None,
     public: Annotated[
         str | None, Option(help="A public table with the same columns, such as last year's.")

@@ -1,7 +1,7 @@
 """Codebooks: what is publicly known of a table's columns, in the forms in which it is written down.
 
 JSON with an entry for each column, contest parameters, Frictionless table schemas, CSVW metadata; CSV with a
-line for each column or each code; SQL with types and checks.
+line for each column or each code; SQL with types and checks; notes such as `age: 0..99`, a line a column.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _TYPES = ("type", "dtype", "kind", "data_type", "class", "datatype")
 _MARKS = ("null_value", "missing_values", "missing_codes", "na_values")
 _NULLS = ("has_null", "nullable", "missing", "blank", "nulls", "allow_null")
 _RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:\.\.|to|-)\s*(-?\d+(?:\.\d+)?)\s*")
+_DAYS = re.compile(r"(\d{4}-\d\d-\d\d)\s*(?:\.\.|to)\s*(\d{4}-\d\d-\d\d)")
 _ENUM = re.compile(r"create\s+type\s+\"?(\w+)\"?\s+as\s+enum\s*\(([^)]*)\)", re.IGNORECASE)
 _MOST_COLUMNS = 10_000
 _CHECKED = ("kind", "values", "low", "high", "nullable", "identifier")
@@ -51,15 +52,27 @@ def read_codebook(path: Path | str) -> dict[str, Known]:
     A codebook must be public: what it lists is taken as known to everybody.
     """
     path = Path(path)
+    if path.suffix.lower() not in _READERS:
+        raise SchemaError(f"codebook {path.name!r} must end in .json, .csv, .tsv, .sql or .txt")
     try:
         text = read_regular(path, most=MOST_TEXT).decode("utf-8-sig")
+    except OSError:
+        raise SchemaError(f"codebook {path.name!r} cannot be read; check its name") from None
+    except ValueError:
+        raise SchemaError(f"codebook {path.name!r} is not text in UTF-8; save it as that") from None
+    return parse_codebook(text, path)
+
+
+def parse_codebook(text: str, path: Path) -> dict[str, Known]:
+    """Returns what the text of a codebook says, which is read as the suffix of `path` tells.
+
+    >>> parse_codebook("age: 0..110", Path("notes.txt"))["age"].high
+    Fraction(110, 1)
+    """
+    try:
         known = _READERS[path.suffix.lower()](text, path.name)
     except SchemaError:
         raise
-    except KeyError:
-        raise SchemaError(f"codebook {path.name!r} must end in .json, .csv, .tsv or .sql") from None
-    except OSError:
-        raise SchemaError(f"codebook {path.name!r} cannot be read; check its name") from None
     except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise SchemaError(
             f"codebook {path.name!r} cannot be understood ({type(error).__name__}); it needs an entry for "
@@ -217,6 +230,35 @@ def _read_lines(rows: list[dict[str, str]], origin: str) -> Known:
     )
 
 
+def find_suffix(text: str) -> str:
+    """Returns how the file of a codebook would end, by its text.
+
+    >>> find_suffix('{"age": 3}'), find_suffix("age: 0..99"), find_suffix("name,min,max"), find_suffix("")
+    ('.json', '.txt', '.csv', '.txt')
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        return ".json"
+    if re.search(r"\bcreate\s+(?:table|type)\b", text, re.IGNORECASE):
+        return ".sql"
+    first = re.split(r"[,;|\t]", text.lstrip().partition("\n")[0].lower())
+    return ".csv" if len(first) > 1 and not {each.strip() for each in first}.isdisjoint(_NAMES) else ".txt"
+
+
+def _read_notes(text: str, origin: str) -> dict[str, Known]:
+    known = {}
+    for line in text.splitlines():
+        name, _, words = (part.strip() for part in line.partition(":"))
+        if not name or not words:
+            continue
+        listed = [each.strip() for each in next(csv.reader([words], skipinitialspace=True))]
+        rows = [{"values": each} for each in listed if each]
+        ends = _DAYS.fullmatch(words)
+        if ends:
+            rows = [{"min": ends[1], "max": ends[2]}]
+        known[name] = _read_lines(rows, origin)
+    return known
+
+
 def _read_sql(text: str, origin: str) -> dict[str, Known]:
     import sqlglot  # commands that read no SQL need not wait for it
     from sqlglot import exp
@@ -355,4 +397,6 @@ def _first(facts: Mapping[str, Any], keys: Iterable[str]) -> Any:  # noqa: ANN40
     return next((facts[key] for key in keys if facts.get(key) is not None), None)
 
 
-_READERS = {".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv, ".sql": _read_sql}
+_READERS = {
+    ".json": _read_json, ".csv": _read_csv, ".tsv": _read_csv, ".sql": _read_sql, ".txt": _read_notes
+}  # fmt: skip

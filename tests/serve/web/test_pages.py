@@ -162,12 +162,12 @@ def test_the_wizard_ends_in_a_release_that_viewers_read(site, ada):
     page = site.call("POST", "/wizard", cookie=ada, form=form).text
     assert "What the columns may hold" in page
     form |= {
-        "unit": "person", "max_records": "2", "total": "60", "epsilon": "0.5", "step": "codebook",
+        "unit": "person", "max_records": "2", "epsilon": "0.5", "step": "codebook",
         "codebook": "clinic: North, South, Harbour\r\nmonth: 1..12\r\nfee: 0..100",
     }  # fmt: skip
     filled = site.call("POST", "/wizard", cookie=ada, form=form).text
     ways = re.findall(r'<option value="(\w+)" selected>', filled)
-    assert ways == ["person", "values", "range", "bounds"]
+    assert ways == ["person", "values", "range", "bins"]
     del form["codebook"]
     form |= {
         "way.1": "values", "words.1": "North, South, Harbour", "way.2": "range", "words.2": "1..12",

@@ -1,5 +1,7 @@
 """From typed facts to the two files, and what the wizard must not read."""
 
+import html
+import re
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -29,7 +31,6 @@ def state(by=("ward",), **columns):
         name="visits",
         unit="who",
         max_records="3",
-        total="2.0",
         epsilon="0.5",
         by=tuple(by),
         columns={name: columns.get(name, ("", "")) for name in KINDS},
@@ -38,7 +39,7 @@ def state(by=("ward",), **columns):
 
 def read(facts):
     document = tomllib.loads(write_project_file(facts, KINDS), parse_float=Decimal)
-    return parse_project(document, folder=Path())
+    return parse_project({"budget": {"epsilon": 2}, **document}, folder=Path())
 
 
 def test_each_way_of_stating_a_domain():
@@ -98,8 +99,7 @@ def test_what_cannot_be_meant_is_said_with_its_column(columns):
 def test_texts_stay_texts():
     nasty = 'x"]\n[budget]\nepsilon = 99\n#'
     facts = state(ward=("values", f'"{nasty.replace(chr(34), chr(34) * 2)}"'))
-    project = read(facts)
-    assert project.epsilon == 2
+    assert read(facts).epsilon == 2
     assert write_recipe_file(state(ward=("values", "a"))).count("\n") == 5
     with pytest.raises(SchemaError, match="count by it"):
         write_recipe_file(state(by=("fee",), fee=("bounds", "0..1")))
@@ -126,7 +126,7 @@ def test_lists_of_values_are_public_files(site, file):
     cookie = site.login("ada")
     csrf = site.call("GET", "/wizard", cookie=cookie).csrf
     form = {"csrf": csrf, "source": "described.csv", "unit": "row", "step": "preview", "by": "ward"}
-    form |= {"way.0": "values_file", "words.0": file, "total": "1", "epsilon": "0.5", "name": "described"}
+    form |= {"way.0": "values_file", "words.0": file, "epsilon": "0.5", "name": "described"}
     assert site.call("POST", "/wizard", cookie=cookie, form=form).status == 422
 
 
@@ -137,7 +137,7 @@ def test_nothing_is_shown_of_a_file_that_is_not_declared_public(site):
     cookie = site.login("ada")
     csrf = site.call("GET", "/wizard", cookie=cookie).csrf
     form = {"csrf": csrf, "source": "described.csv", "unit": "row", "by": "ward", "name": "described"}
-    form |= {"way.0": "values_file", "words.0": "patients.csv", "total": "1", "epsilon": "0.5"}
+    form |= {"way.0": "values_file", "words.0": "patients.csv", "epsilon": "0.5"}
     for step in ("preview", "project", "recipe", "release"):
         got = site.call("POST", "/wizard", cookie=cookie, form={**form, "step": step, "release": "r"})
         assert got.status == 422
@@ -154,7 +154,6 @@ def test_a_public_list_is_taken(site):
     form |= {
         "way.0": "values_file",
         "words.0": "clinics.csv",
-        "total": "1",
         "epsilon": "0.5",
         "name": "described",
     }
@@ -181,3 +180,54 @@ def test_a_served_table_needs_its_columns_and_a_price_only(site):
     )
     taken = {**form, "by": "clinic", "epsilon": "0.1", "step": "release", "release": "no/name"}
     assert site.call("POST", "/wizard", cookie=cookie, form=taken).status == 422
+
+
+CODEBOOKS = {
+    "notes": 'Age: 0..110\nward: North, "St. John, East"\nopened: 2020-01-01..2024-12-31\nfee: 0..2500',
+    "json": '{"Age": {"min": 0, "max": 110}, "ward": ["North", "St. John, East"],'
+    ' "opened": {"type": "date", "min": "2020-01-01", "max": "2024-12-31"}, "fee": {"min": 0, "max": 2500}}',
+    "csv": "name,min,max,values\nAge,0,110,\nward,,,North|St. John\\, East\nfee,0,2500,\n",
+}
+
+
+@pytest.mark.parametrize("written", CODEBOOKS)
+def test_a_codebook_says_what_columns_of_a_text_file_are(site, written):
+    (site.folder / "people.csv").write_text(
+        'Age,ward,opened,fee\n7,North,2021-05-01,10.5\n80,"St. John, East",2022-06-01,20\n'
+    )
+    cookie = site.login("ada")
+    csrf = site.call("GET", "/wizard", cookie=cookie).csrf
+    form = {"csrf": csrf, "source": "people.csv", "unit": "row", "step": "codebook"}
+    page = site.call("POST", "/wizard", cookie=cookie, form={**form, "codebook": CODEBOOKS[written]})
+    ways = re.findall(r'name="way\.(\d)".*?<option value="(\w*)" selected>', page.text, re.DOTALL)
+    words = dict(re.findall(r'name="words\.(\d)" value="([^"]*)"', page.text))
+    expected = {"0": "range", "1": "values", "2": "" if written == "csv" else "year", "3": "bins"}
+    assert dict(ways) == expected
+    assert words["0"] == "0..110"
+    if written == "csv":
+        return
+    assert html.unescape(words["1"]) == 'North, "St. John, East"'
+    stated = {f"words.{place}": html.unescape(each) for place, each in words.items()}
+    stated |= {f"way.{place}": way for place, way in ways} | {"step": "preview", "by": ["ward", "opened"]}
+    before = site.spent()
+    shown = html.unescape(site.call("POST", "/wizard", cookie=cookie, form={**form, **stated}).text)
+    assert "range = [0, 110]" in shown
+    assert "range = [2020, 2024]" in shown
+    assert "simulated records" in shown
+    # The project has its own budget and settings, which the wizard neither asks for nor changes.
+    assert "[budget]" not in shown
+    assert 'name="total"' not in shown
+    assert site.spent() == before
+    for epsilon, status in (("61", 422), ("59", 200)):
+        form |= {**stated, "epsilon": epsilon}
+        assert site.call("POST", "/wizard", cookie=cookie, form=form).status == status
+
+
+def test_a_codebook_that_cannot_be_read_says_so(site):
+    (site.folder / "people.csv").write_text("Age\n7\n")
+    cookie = site.login("ada")
+    csrf = site.call("GET", "/wizard", cookie=cookie).csrf
+    for text in ("{", "nothing here", "CREATE TABLE ("):
+        form = {"csrf": csrf, "source": "people.csv", "step": "codebook", "codebook": text}
+        got = site.call("POST", "/wizard", cookie=cookie, form=form)
+        assert (got.status, "codebook" in got.text) == (422, True)

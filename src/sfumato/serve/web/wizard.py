@@ -10,7 +10,7 @@ import csv
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -36,7 +36,8 @@ from sfumato.serve.web import api
 from sfumato.serve.web.exchange import WORDS, Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.frame import show
 from sfumato.tables import quote_key, quote_toml
-from sfumato.tables.draft import name_table, write_inline
+from sfumato.tables.codebook import find_suffix, parse_codebook
+from sfumato.tables.draft import describe_column, is_text_file, name_table, write_inline
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
@@ -61,7 +62,6 @@ class Facts:
     name: str
     unit: str
     max_records: str
-    total: str
     epsilon: str
     by: tuple[str, ...]
     columns: Mapping[str, tuple[str, str]]
@@ -89,9 +89,12 @@ async def _wizard(request: Request) -> Response:
             return await _choose(request, asker, service, message="")
     except SfumatoError as error:
         return await _choose(request, asker, service, message=str(error))
-    if step == "codebook":
-        facts = _apply_codebook(facts, form.get("codebook", [""])[0], kinds)
     message = ""
+    if step == "codebook":
+        try:
+            facts = _apply_codebook(facts, form.get("codebook", [""])[0], kinds)
+        except SfumatoError as error:
+            message = str(error)
     if step in ("preview", "project", "recipe", "release"):
         try:
             return await _conclude(request, asker, facts, kinds, step=step, release=field(form, "release"))
@@ -112,7 +115,9 @@ async def _wizard(request: Request) -> Response:
         served=served,
         kinds=named,
         ways={
-            name: {way: WORDS["ways"][way] for way in WORDS["fitting"].get(kind, ("",))}
+            name: {
+                way: WORDS["ways"][way] for way in WORDS["fitting"].get(_find_kind(facts.source, kind), ("",))
+            }
             for name, kind in kinds.items()
         },
         codebook=form.get("codebook", [""])[0],
@@ -205,7 +210,6 @@ def _read_facts(
         name=name or field(form, "name") or name_table(source),
         unit=field(form, "unit"),
         max_records=field(form, "max_records"),
-        total=field(form, "total") or "1.0",
         epsilon=field(form, "epsilon") or "0.5",
         by=tuple(each for each in form.get("by", []) if name is not None or each in kinds),
         columns=columns,
@@ -213,21 +217,43 @@ def _read_facts(
 
 
 def _apply_codebook(facts: Facts, text: str, kinds: Mapping[str, str]) -> Facts:
-    """Adds what a codebook says to the facts, a line a column: `ward: North, South` or `age: 0..99`."""
+    """Adds what a codebook says to the facts, in any form that `sfumato init` reads, drafted as there.
+
+    Besides, a line such as `opened: month` says which part of a date counts.
+    """
     columns = dict(facts.columns)
-    for line in text.splitlines():
-        name, _, words = (part.strip() for part in line.partition(":"))
-        if name not in columns or not words:
+    parts = {
+        name.strip(): way.strip()
+        for name, _, way in (line.partition(":") for line in text.splitlines())
+        if way.strip() in (*_PERIODS, "year")
+    }
+    for name, known in parse_codebook(text, Path(f"codebook{find_suffix(text)}")).items():
+        if name not in columns:
             continue
-        kind = kinds[name]
-        if words in (*_PERIODS, "year") and kind == "date":
-            columns[name] = (words, "")
-        elif ".." in words and "," not in words:
-            way = {"integer": "range", "number": "bounds", "date": "year"}.get(kind)
-            columns[name] = (way, words) if way else ("values", words)
-        else:
-            columns[name] = ("bins" if kind == "number" else "values", words)
+        kind = _find_kind(facts.source, kinds[name])
+        if name in parts and parts[name] in WORDS["fitting"][kind]:
+            columns[name] = (parts[name], "")
+            continue
+        drafted = describe_column(name, kinds[name], known, text=kind == "written")
+        if years := drafted.get(f"{name}_year"):
+            columns[name] = ("year", _join(years["range"], "..")) if name not in parts else columns[name]
+        elif spec := drafted.get(name):
+            way = next(each for each in ("range", "bins", "values") if each in spec)
+            columns[name] = (way, _join(spec[way], ".." if way == "range" else ", "))
     return replace(facts, columns=columns)
+
+
+def _join(values: Iterable[object], sign: str) -> str:
+    """Returns what `_split_list` and `_split_ends` read."""
+    texts = [format_exact(each) if isinstance(each, Fraction) else str(each) for each in values]
+    return sign.join(
+        f'"{each.replace(chr(34), chr(34) * 2)}"' if {",", '"'} & {*each} else each for each in texts
+    )
+
+
+def _find_kind(source: str, kind: str) -> str:
+    """Returns the kind of a column; in a text file everything is text that may stand for anything."""
+    return "written" if kind == "text" and is_text_file(source) else kind
 
 
 def name_column(column: str, way: str) -> str:
@@ -240,13 +266,10 @@ def name_column(column: str, way: str) -> str:
 
 
 def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
-    """Writes the project file that says what `facts` say."""
+    """Writes the part of the project file that says what `facts` say; the rest of it stays as it is."""
     unit = "row" if facts.unit in ("", "row") else facts.unit
     lines = [
-        "# Public facts: whom to protect, what columns may hold, what may be spent.",
-        "",
-        "[budget]",
-        f"epsilon = {format_exact(_read_number(facts.total, 'the budget'))}",
+        "# Public facts: whom to protect, and what columns may hold.",
         "",
         f"[tables.{quote_key(facts.name)}]",
         f"source = {quote_toml(facts.source)}",
@@ -360,11 +383,16 @@ def _parse(text: str, project: Project) -> Project:
                         "server again; or type the values"
                     )
                 refuse_private_file(path, project)
-    return parse_project(document, folder=project.folder)
+    described = parse_project({"budget": {"epsilon": 1}, **document}, folder=project.folder)
+    return replace(project, tables={**project.tables, **described.tables})
 
 
 def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
-    name, text = ("sfumato.toml", files[0]) if step == "project" else (f"{facts.name}-counts.toml", files[1])
+    name, text = (
+        (f"{facts.name}-table.toml", files[0])
+        if step == "project"
+        else (f"{facts.name}-counts.toml", files[1])
+    )
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     headers = {"Content-Disposition": f'attachment; filename="{plain}"'}
     return Response(text, media_type="application/toml", headers=headers)
@@ -377,7 +405,6 @@ def _list_fields(facts: Facts) -> list[tuple[str, str]]:
         ("name", facts.name),
         ("unit", facts.unit),
         ("max_records", facts.max_records),
-        ("total", facts.total),
         ("epsilon", facts.epsilon),
         *(("by", each) for each in facts.by),
         *((f"way.{place}", way) for place, (way, _) in enumerate(facts.columns.values())),
@@ -391,9 +418,18 @@ def _preview(described: Project, recipe_text: str, kinds: Mapping[str, str]) -> 
     table = described.table(recipe.recipe.table)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        pq.write_table(simulate_records(table, kinds), folder / "simulated.parquet")
+        # What a text file has as text is made up as what it stands for.
+        stored = {} if is_text_file(table.source) else kinds
+        pq.write_table(simulate_records(table, stored), folder / "simulated.parquet")
         tables = {table.name: replace(table, source="simulated.parquet")}
-        curator = Curator(replace(described, folder=folder, ledger="ledger.db", tables=tables))
+        own: dict[str, Any] = {
+            "folder": folder,
+            "ledger": "ledger.db",
+            "tables": tables,
+            "public": {},
+            "views": {},
+        }
+        curator = Curator(replace(described, **own))
         check = curator.check(recipe.recipe, epsilon=recipe.epsilons).to_record()
         release = curator.release(recipe.recipe, epsilon=recipe.epsilons)
     half = float(check["measurements"][0]["expected_error_95"])
@@ -411,7 +447,6 @@ def _preview(described: Project, recipe_text: str, kinds: Mapping[str, str]) -> 
         "rows": release.table.num_rows,
         "simulated": _SIMULATED,
         "half": half,
-        "admitted": check["admitted"],
         "chart": draw_intervals_of(drawn, "released counts of simulated records, with 95 % intervals"),
         "drawn": len(drawn),
     }
