@@ -115,7 +115,7 @@ CEILINGS = {
     "class names in four modules or more": 0,
     "rooms at the top": 20,
     "lines of source": 103_020,  # dashboards, basket, notices and claims of the server: 900; forecasts: 235
-    "lines of tests": 71_550,  # 700 of them compare the code with what is proved
+    "lines of tests": 71_565,  # 700 of them compare the code with what is proved
 }
 
 

@@ -149,6 +149,12 @@ def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, tmp_path, ind
     assert f"was chosen privately: {index + 1} of 6" in told
     assert f"are the noisy ones times {facts['scaled_by']}, and so" in told
     assert "where few individuals have many records, counts are too low" in told
+    # What was cut may order places anew: none is said to have most, whatever the noise.
+    cut = f"the {1 - held / 800:.0%} beyond are made up for by one factor, {800 / held:.2f}"
+    assert cut in told
+    assert "recipe capped-counts is for totals of places" in told
+    assert "whatever the noise" not in told
+    assert "Which places differ" not in told
 
 
 def test_records_outside_a_domain_are_in_no_level(lay, monkeypatch):

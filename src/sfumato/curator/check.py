@@ -170,18 +170,21 @@ def tell_errors(plan: Plan, records: int | None) -> Iterator[str]:
         widths = [each["expected_error_95"] for each in group]
         shares = [each["noise_share"] for each in group if "noise_share" in each]
         what = name or ("single columns" if "pairs" in groups else "counts")
-        if plan.allowance is not None:
-            many = f"{len(group):,} " if len(group) > 1 else ""
-            yield f"{many}{what}: 95 % of errors within +-{_span(widths, '{:.4g}')}"
+        told = [] if plan.allowance is None else [f"95 % of errors within +-{_span(widths, '{:.4g}')}"]
         if shares:
-            cell = f"an average cell{' of ' + what if len(groups) > 1 else ''}"
-            yield f"with {records:,} records {cell} is off by {_span(shares, '{:.1%}')} of itself"
+            told.append(
+                f"with {records:,} records an average cell is off by {_span(shares, '{:.1%}')} of itself"
+            )
+        if told:
+            many = f"{len(group):,} " if len(group) > 2 else ""
+            yield (f"{many}{what}: " if plan.allowance is not None else "") + "; ".join(told)
 
 
 def _span(values: Sequence[float], form: str) -> str:
-    """The least and the largest of several numbers, and the middle one; or the one that all are."""
+    """The least and the largest of several numbers, and of more than two the middle one."""
     ends = list(dict.fromkeys(form.format(each) for each in (min(values), max(values))))
-    return " to ".join(ends) + f" (half of them {form.format(median(values))} at most)" * (len(ends) > 1)
+    middle = f" (half of them {form.format(median(values))} at most)" if len(values) > 2 else ""
+    return " to ".join(ends) + middle * (len(ends) > 1)
 
 
 def weigh_epsilons(check_at: Callable[[Fraction], Check]) -> list[dict[str, Any]]:

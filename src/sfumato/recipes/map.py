@@ -126,11 +126,9 @@ class Map(BoundedCounts):
         """Return the noise of all levels under the least and the largest bound; one between is chosen."""
         most = plan.table.unit.max_records
         return [
-            expect_noise(plan.table, ask)
+            replace(expect_noise(plan.table, ask), group=ask.name.removeprefix("counts of "))
             for cap in dict.fromkeys((1, most))
-            for ask in self.ask_counts(
-                plan.table, plan.epsilons[0], f"at most {cap}, " if most > 1 else "", bound=cap
-            )
+            for ask in self.ask_counts(plan.table, plan.epsilons[0], "", bound=cap)
         ]
 
     def forecast(self, plan: Plan, records: int | None) -> str | None:

@@ -32,6 +32,7 @@ About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choic
 
 
 # What the ends of 95 % intervals are called in tables of counts.
+_MUCH = 1.05  # times: what a bound cuts may then order places anew
 _INTERVALS = (("low", "high"), ("count_low", "count_high"), ("low_95", "high_95"))
 _GAUSSIAN = math.sqrt(2 / math.pi)  # the mean of the absolute value of a standard Gaussian
 _MOST_COLUMNS = 8
@@ -200,6 +201,11 @@ class Facts:
         if measured.about == "individuals":  # each number of people counts for the records they have
             return math.sqrt(sum(int(times) ** 2 for times in self.recipe["times"]))
         return self.scale if measured.about == "bounded" else 1.0
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether so many records were cut that the order of places may be another, whatever the noise."""
+        return self.scale > _MUCH
 
     @property
     def scale(self) -> float:

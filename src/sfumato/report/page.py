@@ -145,7 +145,7 @@ def _describe_lead(given: ReportInput) -> Record | None:
     if field is None:
         return None
     found = estimate_counts(facts, (field,))
-    ranks = compare_values(field.labels, found)
+    ranks = None if facts.is_reordered else compare_values(field.labels, found)
     top = int(np.argmax(found.values))
     return {
         "field": field,
@@ -153,6 +153,7 @@ def _describe_lead(given: ReportInput) -> Record | None:
         "value": float(found.values[top]),
         "rank": None if ranks is None else ranks["ranked"][0],
         "bound": _tell_bound(facts),
+        "reordered": facts.is_reordered,
     }
 
 
@@ -166,7 +167,7 @@ def _tell_bound(facts: Facts) -> str | None:
             return told
         told += (
             f"; the {1 - 1 / factor:.0%} beyond are made up for by one factor, {factor:.2f}, so that places "
-            "whose records come from few individuals are too low"
+            "whose records come from few individuals are too low, and others may have more"
         )
         return told + "; recipe capped-counts is for totals of places" * (facts.kind == "map")
     if facts.kind == "user-counts":

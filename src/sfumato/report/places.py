@@ -184,7 +184,7 @@ def describe_places(given: ReportInput) -> Record | None:
         "measured": alone.source == "measurements",
         "half": alone.half,
         "widest": alone.halves is not None and float(alone.halves.min()) != alone.half,
-        "ranks": compare_values(place.labels, alone),
+        "ranks": None if facts.is_reordered else compare_values(place.labels, alone),
         "listed": _list_places(place, alone, true_places),
         "map": None,
         "maps": [],

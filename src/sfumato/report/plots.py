@@ -77,7 +77,9 @@ def _count_by(facts: Facts, column: str | None) -> list[Panel]:
 
 def plot_model(document: Mapping[str, Any], term: str | None = None, *, ax: Any = None) -> Any:  # noqa: ANN401
     """Returns a picture of what a model says of each input, those first that move predictions most."""
-    return draw_plot(f"What {document['target']} depends on", _find_effects(document, term), ax=ax)
+    target, spread = document["target"], document["family"] == "distribution"
+    title = f"Share of records up to a value of {target}" if spread else f"What {target} depends on"
+    return draw_plot(title, _find_effects(document, term), ax=ax)
 
 
 def _find_effects(document: Mapping[str, Any], term: str | None) -> list[Panel]:

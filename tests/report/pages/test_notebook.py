@@ -155,3 +155,23 @@ def test_a_missing_argument_names_what_was_typed():
         sf.open_release()
     with pytest.raises(TypeError, match=r"^from_frame\(\) missing"):
         sf.from_frame({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("labels", "ordered"),
+    [
+        (["[0, 5)", "[5, 10)", "[10, 15]"], True),
+        (["[5, 10)", "[0, 5)", "[10, 15]"], False),
+        (list("abc"), False),
+    ],
+)
+def test_bins_are_a_line_where_they_rise(labels, ordered):
+    n = [4.0, 6.0, 5.0]
+    rows = pa.table(
+        {"bin": labels, "n": n, "n_low": [each - 1 for each in n], "n_high": [each + 1 for each in n]}
+    )
+    (drawn,) = divide_rows(rows, "n", most=9)
+    assert drawn.ordered == ordered
+    days = pa.array([0, 31, 59], pa.date32()).cast(pa.timestamp("s"))
+    (drawn,) = divide_rows(rows.set_column(0, "day", days), "n", most=9)
+    assert [each.label for each in drawn.rows] == ["1970-01-01", "1970-02-01", "1970-03-01"]

@@ -32,6 +32,7 @@ from sfumato.report.pages.svg import (
 from sfumato.report.pages.words import clip_text, percent, short, signed, whole
 
 _WIDTH = 340  # units; a phone shows it without scrolling
+_TICK = 40  # between the numbers of an axis
 MOST_COLUMNS = 170
 """Of how many values the columns can still be told apart."""
 
@@ -237,7 +238,8 @@ def draw_intervals(
     many = max((len(point.values) for point in points), default=1)
     row = 21 + 9 * many
     bottom = 6 + row * len(points)
-    parts = draw_uprights(sorted({floor, 0.0, limit / 2, limit}), at, left, right, bottom)
+    ticks = {0.0, limit / 2, limit} | ({floor} if at(0.0) - at(floor) > _TICK else set())
+    parts = draw_uprights(sorted(ticks), at, left, right, bottom)
     for line, point in enumerate(points):
         top = 4 + row * line
         first = f"{short(point.values[0])} ± {short(point.halves[0])}"

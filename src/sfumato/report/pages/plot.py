@@ -137,7 +137,7 @@ def divide_rows(table: pa.Table, column: str, *, most: int, apart: bool = True) 
             name=f"{split} {value}" if split else "",
             rows=[
                 Interval(
-                    label=" · ".join(str(row[key]) for key in shared) or column,
+                    label=" · ".join(str(row[key]).removesuffix(" 00:00:00") for key in shared) or column,
                     value=float(row[column]),
                     low=float(row[f"{column}_low"]),
                     high=float(row[f"{column}_high"]),
@@ -146,12 +146,20 @@ def divide_rows(table: pa.Table, column: str, *, most: int, apart: bool = True) 
             ],
             # Rows that were sorted by anything else are no line.
             ordered=len(shared) == 1
-            and kinds[shared[0]]
             and len(rows) > 2
-            and all(one[shared[0]] < other[shared[0]] for one, other in pairwise(rows)),
+            and _rise([row[shared[0]] for row in rows], numbers=kinds[shared[0]]),
         )
         for value, rows in groups.items()
     ]
+
+
+def _rise(values: list[Any], *, numbers: bool) -> bool:
+    """Whether every value is above the one before; of texts, whether they are bins that do."""
+    if not numbers:
+        found = [re.match(r"\[(-?[\d.e+-]+), .*[)\]]$", str(each)) for each in values]
+        values = [float(each[1]) for each in found if each]
+        numbers = len(values) == len(found)
+    return numbers and all(one < other for one, other in pairwise(values))
 
 
 def list_points(rows: Sequence[Interval]) -> list[Point]:
