@@ -114,8 +114,8 @@ CEILINGS = {
     "modules with a single importer": 58,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
-    "lines of source": 103_020,  # dashboards, basket, notices and claims of the server: 900; forecasts: 235
-    "lines of tests": 71_565,  # 700 of them compare the code with what is proved
+    "lines of source": 102_464,  # dashboards, basket, notices and claims of the server: 900; forecasts: 235
+    "lines of tests": 71_587,  # 700 of them compare the code with what is proved
 }
 
 

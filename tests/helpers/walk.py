@@ -12,8 +12,9 @@ AXE = Path(
     os.environ.get("SFUMATO_CLIENTS", Path(__file__).parents[2] / ".venv-clients"),
     "node/node_modules/axe-core/axe.min.js",
 )
-VIOLATIONS = """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
-    each => [each.id, each.help, each.nodes.map(node => node.html.slice(0, 200)).slice(0, 5)]))"""
+VIOLATIONS = """axe.run(document, {resultTypes: ['violations'], iframes: false}).then(
+    found => found.violations.map(each => [
+        each.id, each.help, each.nodes.map(node => node.html.slice(0, 200)).slice(0, 5)]))"""
 
 WIDE = """[...document.querySelectorAll('body *')].filter(each =>
     !each.closest('.scroll, pre, svg, .unseen, .skip') && each.getBoundingClientRect().right > innerWidth + 1

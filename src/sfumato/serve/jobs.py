@@ -207,7 +207,7 @@ class Jobs:
                     "name": name,
                     "table": next(iter(plan["table"]), ""),
                     "recipe": plan["recipe"].get("recipe", ""),
-                    "by": plan["recipe"].get("by"),
+                    "by": plan["recipe"].get("by") or _list_columns(plan),
                     "epsilon": total.get("epsilon"),
                     "delta": total.get("delta"),
                     "files": _list_files(certificate),
@@ -340,6 +340,12 @@ class Jobs:
             if home not in (home / named).resolve().parents:
                 raise AccessDenied(f"{key} = {named[:60]!r} is not in the project's folder")
         return parse_recipe(document, folder=home)
+
+
+def _list_columns(plan: Mapping[str, Any]) -> list[str]:
+    """Returns the columns that a release without keys is about."""
+    specs = (spec for spec in plan["table"].values() if isinstance(spec, Mapping))
+    return [name for spec in specs for name in spec.get("columns", ())]
 
 
 def _read_certificate(folder: Path) -> Mapping[str, Any]:

@@ -130,7 +130,7 @@ def test_a_viewer_reads(walk, tmp_path):
         "[...document.querySelectorAll('.files a')].some(each => each.href.endsWith('certificate.json'))"
     )
     walk.browser.scripted = False  # a report is in a sandbox
-    walk.browser.follow("document.querySelector('a.primary').click()")
+    walk.browser.follow("document.querySelector('#report + p a').click()")
     asked, faults = walk.browser.heard()
     assert faults == []
     assert len(asked) == 1

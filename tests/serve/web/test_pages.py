@@ -8,6 +8,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from helpers.site import Site
 from sfumato.serve.facts import describe_tables
 from sfumato.serve.web.pages import _write_examples
 
@@ -192,6 +193,28 @@ def test_the_wizard_ends_in_a_release_that_viewers_read(site, ada):
     assert "/api/reports/first" in shown
     assert shown.index("<svg") < shown.index('id="files"')  # the picture comes before the files
     assert "certificate.json" in shown
+
+
+def test_viewers_read_the_report_and_ask_the_model(tmp_path):
+    with Site(tmp_path) as site:
+        recipe = 'recipe = "adaptive"\ntable = "visits"\ncolumns = ["clinic", "month"]\n'
+        recipe += "epsilon = 2.0\ndelta = 1e-7\n"
+        begun = site.call("POST", "/api/release", by="ada", send={"recipe": recipe, "name": "model"}).json
+        site.call("GET", f"/api/jobs/{begun['number']}/events", by="ada")
+        vic, before = site.login("vic"), site.spent()
+        page = site.call("GET", "/releases/model", cookie=vic)
+        assert 'src="/api/reports/model"' in page.text
+        report = site.call("GET", "/api/reports/model", cookie=vic).headers
+        assert report["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+        assert "frame-ancestors 'self'" in report["Content-Security-Policy"]
+        assert report["X-Frame-Options"] == "SAMEORIGIN"
+        form = {"csrf": page.csrf, "by": ["clinic", ""]}
+        told = site.call("POST", "/releases/model", cookie=vic, form=form).text
+        assert "95 % interval" in told
+        assert told.count('class="whisker"') == 9
+        odd = {"csrf": page.csrf, "by": ['"; DROP', "x"]}
+        assert site.call("POST", "/releases/model", cookie=vic, form=odd).status == 422
+        assert site.spent() == before
 
 
 def test_everybody_renews_their_own_token(site):

@@ -26,7 +26,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     # With no-referrer a browser would call the origin of our own forms "null".

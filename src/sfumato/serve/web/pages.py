@@ -335,20 +335,26 @@ async def _releases(request: Request) -> Response:
 async def _release(request: Request) -> Response:
     """Returns one release: its files, its report, questions to its model, and predictions of it."""
     text, rows, message, answer, status = "", "", "", None, 200
+    keys: list[str] = []
     if request.method == "GET":
         asker = await require_asker(request)
     else:
         asker, form = await enter_form(request)
         text, rows = form.get("sql", [""])[0], form.get("rows", [""])[0]
+        keys = [spell_name(name) for name in dict.fromkeys(form.get("by", [])) if name]
     service, name = find_service(request), api.check_name(request.path_params["name"])
     found = next((each for each in await service.releases(asker.user) if each["name"] == name), None)
     if found is None:
         raise HTTPException(404, "there is no release of this name")
+    table = spell_name(str(found.get("table") or "table"))
+    if keys:
+        listed = ", ".join(keys)
+        text = f"SELECT {listed}, COUNT(*) AS records FROM {table} GROUP BY {listed}"
     if text.strip() or rows.strip():
         try:
             asked = service.ask_release if text.strip() else service.predict
-            table = await asked(asker.user, name, text if text.strip() else rows)
-            answer = await run_in_threadpool(describe_table, table)
+            reply = await asked(asker.user, name, text if text.strip() else rows)
+            answer = await run_in_threadpool(describe_table, reply)
         except SfumatoError as error:
             status, message = find_status(error)[0], str(error)
     return await show(
@@ -358,7 +364,7 @@ async def _release(request: Request) -> Response:
         status=status,
         release=found,
         picture=[] if answer or message else await service.release_picture(asker.user, name),
-        table=spell_name(str(found.get("table") or "table")),
+        table=table,
         text=text,
         rows=rows,
         message=message,
