@@ -353,10 +353,10 @@ def test_an_answer_of_another_version_would_be_noticed(tmp_path, monkeypatch):
     """With the version left out of what is looked for, the test of versions above fails."""
     find = StoredQuestions.find_released
 
-    def find_any(self, entries, table, *, version, **facts):
+    def find_any(self, ledger, table, *, version, **facts):
         del version
-        newest = [entry.table_version for entry in entries if entry.kind == "charge"][-1]
-        return find(self, entries, table, version=newest, **facts)
+        newest = ledger.report().list_last(1)[0].table_version
+        return find(self, ledger, table, version=newest, **facts)
 
     monkeypatch.setattr(StoredQuestions, "find_released", find_any)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):

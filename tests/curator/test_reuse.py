@@ -24,7 +24,6 @@ from sfumato.sql import question, reuse
 from sfumato.sql.aggregates import Key
 from sfumato.sql.laws import NoisePart, part_widths, sum_width
 from sfumato.sql.plan import QueryPlan
-from sfumato.sql.question import short
 from sfumato.sql.relation import Relation
 
 LAPLACE, GAUSSIAN = LAWS["laplace"], LAWS["gaussian"]
@@ -374,10 +373,10 @@ def test_the_index_of_stored_answers_leaves_none_out_that_helps(tmp_path, monkey
             links = each.link(plan, question, finer=True).values()
             linked[-1] |= {each.entry for link in links if link.same}
 
-    def find_all(self, entries, question, *, rows, version, before):
-        with self._lock:
-            self._update(entries)
-        return [each for kept in self._charges[short(question.source)].values() for each in kept.all]
+    def find_all(self, ledger, question, *, rows, version, before):
+        with ledger.look_up() as index:
+            places = {place for label in index.list_labels("? ") for place in index.find(label)}
+            return [index.read(sequence) for _, sequence in sorted(places, reverse=True)]
 
     monkeypatch.setattr(reuse, "derive_answer", derive)
     for each in SHAPES:

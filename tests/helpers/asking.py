@@ -57,7 +57,7 @@ class Stub:
     def __init__(self, version, costs=()):
         self.table_version, self.costs = version, costs
 
-    def store_answer(self, entry, payload, *, after):
+    def store_answer(self, entry, payload, *, after, labels=()):
         pass
 
     store_progress = store_answer

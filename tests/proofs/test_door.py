@@ -92,10 +92,11 @@ class Door:
 
     def show_all(self):
         shown = []
-        with self.ledger._history() as (session, history):
-            for entry in self.charges():
-                sealed = history.answers.get(entry.sequence)
-                answer = "-" if sealed is None else f"{int(session.read_answer(entry.sequence)[0]):b}"
+        charges = self.charges()
+        with self.ledger._history() as (session, _):
+            for entry in charges:
+                sealed = session.read_answer(entry.sequence)
+                answer = "-" if sealed is None else f"{int(sealed[0]):b}"
                 stored = session.read_progress(entry.sequence)
                 progress = "-" if stored is None else f"{int(stored[0] or b'0'):b}"
                 cost = int(entry.costs[0].scale * 100)

@@ -183,7 +183,7 @@ def budget(
         print_table(
             "periods read", "", "epsilon left", rows=([*map(str, each)] for each in report.list_periods())
         )
-    charges = report.charges if verbose else report.charges[-_LISTED:]
+    charges = report.list_last(report.charged if verbose else _LISTED)
     if charges:
         rows = [
             [
@@ -197,7 +197,7 @@ def budget(
             for entry in charges
         ]
         print_table("entry", "when", "table", "by", "cost", *(["rho"] if verbose else []), rows=rows)
-    if missing := len(report.charges) - len(charges):
+    if missing := report.charged - len(charges):
         say(f"earlier charges, not listed: {missing:,}; --verbose and --json list all")
 
 

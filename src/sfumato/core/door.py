@@ -94,7 +94,8 @@ class Bill:
     `tables` are their names and `units` the individuals that they protect, where they are several. `version`
     gives the keyed digest of what is read. What is asked under the charge is about `table`, of all its people
     or of one of the disjoint `parts`; statements are about the `described` tables. `asked_by` is who asks,
-    and `at_most` the most epsilon that they would spend on it. With `part_of`, a charge was made before that
+    and `at_most` the most epsilon that they would spend on it. By `labels`, given the
+    version, the answer is found. With `part_of`, a charge was made before that
     has paid for this one, too, and there are no costs. `window` is that of the table: the periods that are
     read of it. `packed` gives the files that must be whole.
     """
@@ -115,6 +116,7 @@ class Bill:
     described: Tables = field(default_factory=dict)
     purpose: Purpose = "other"
     subject: str = ""
+    labels: Callable[[str], tuple[str, ...]] = lambda _: ()
 
 
 class Reader(Protocol):
@@ -500,11 +502,13 @@ class Charged:
 
     def store(self, payload: bytes, *, final: bool = True) -> None:
         """Makes noisy answers durable: the whole answer, or if not `final` what there is of it so far."""
-        store = self._ledger.store_answer if final else self._ledger.store_progress
-        store(self.entry, payload, after=self.kept)
-        self.kept = payload
         if final:
+            labels = self._bill.labels(self.entry.table_version)
+            self._ledger.store_answer(self.entry, payload, after=self.kept, labels=labels)
             self.answer = payload
+        else:
+            self._ledger.store_progress(self.entry, payload, after=self.kept)
+        self.kept = payload
 
 
 @contextmanager

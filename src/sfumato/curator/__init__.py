@@ -183,8 +183,7 @@ class Curator:
             answered = self._find_kept(plan, ledger.find_answer) is not None
             begun = self._find_kept(plan, ledger.find_progress) is not None
         admitted = answered or begun or report.admits(plan.costs)
-        asked = [each for each in report.charges if each.table == plan.table.name]
-        if records is None and any(each.description.get("noise") for each in asked):  # of statements
+        if records is None and report.entries:
             from sfumato.curator.explain import find_released_size
 
             records = find_released_size(report, self._ledger(), plan.table.name)
@@ -599,7 +598,7 @@ class Curator:
         To tell how that is, files are read once: not for what nobody asked.
         """
         ledger, name = self._ledger(), plan.asked_digest
-        if all(entry.plan_digest != name for entry in ledger.report().charges):
+        if not ledger.knows(name):
             return None
         version = self._engine.version(plan.table, secret=ledger.secret)
         found = (find(plan_digest=name, table_version=version) for find in finds)

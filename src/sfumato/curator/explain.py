@@ -237,8 +237,9 @@ def find_released_size(report: BudgetReport, ledger: Ledger, table: str) -> int 
 
     Privacy: post-processing of noisy answers that were paid for.
     """
-    charges = [entry for entry in report.charges if entry.table == table]
-    for entry in reversed(charges[-_MOST_LOOKED_AT:]):
+    for entry in reversed(report.list_last(_MOST_LOOKED_AT)):
+        if entry.table != table:
+            continue
         description = entry.description
         noises = description.get("noise")
         if not isinstance(noises, list) or description.get("selection") is not None:

@@ -5,15 +5,15 @@ Part of the curator. Only noisy answers and public facts are looked at here, so 
 
 from __future__ import annotations
 
+import json
 import re
-import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING
 
 from sfumato.core.errors import SfumatoError
-from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry
+from sfumato.core.exact import canonical_json, digest
 from sfumato.sql.expected import note_conditions
 from sfumato.sql.finish import (
     Answer,
@@ -32,26 +32,20 @@ from sfumato.sql.statement import read_statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sfumato.core.ledger.chain import Entry
-    from sfumato.core.ledger.ledger import Ledger
+    from sfumato.core.ledger.chain import ChargeEntry
+    from sfumato.core.ledger.ledger import Index, Ledger
     from sfumato.curator.released import Released
     from sfumato.sql.listing import PublicFacts
     from sfumato.sql.plan import NoisyAggregates, QueryPlan
     from sfumato.sql.reuse import Derived, Earlier
     from sfumato.sql.statement import Statement
 
+    _Find = Callable[..., set[tuple[int, int]]]
+
 _MOST_CANDIDATES = 200
 _MOST_RELEASES = 50
 # As questions spell the columns of their tables.
 _COLUMN = re.compile(r'"t\d+"\.(?:"(?:[^"]|"")*"|\w+)')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Charge:
-    entry: ChargeEntry
-    question: dict[str, Any]
-    answered: int
-    where: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,41 +76,48 @@ class _Shape:
             and (self.more is None or all(map(self.touches, other.conditions - self.conditions)))
         )
 
+    def to_label(self) -> str:
+        """The shape as text."""
+        conditions = sorted(sorted(each) for each in self.conditions)
+        return canonical_json([conditions, sorted(self.keys), self.more is None]).decode()
 
-@dataclass(frozen=True, slots=True)
-class _Alike:
-    """The charges of one shape: all, and by each of their conditions, those without any by ""."""
+    @classmethod
+    def from_label(cls, text: str) -> _Shape:
+        """The shape that `to_label` spelled."""
+        conditions, keys, filtered = json.loads(text)
+        more = None if filtered else frozenset[frozenset[str]]()
+        return cls(frozenset(map(frozenset, conditions)), frozenset(keys), more)
 
-    all: list[_Charge] = field(default_factory=list)
-    under: dict[str, list[_Charge]] = field(default_factory=dict)
 
-    def add(self, charge: _Charge) -> None:
-        self.all.append(charge)
-        for text in charge.where or ("",):
-            self.under.setdefault(text, []).append(charge)
+def label_question(question: Question, version: str) -> tuple[str, ...]:
+    """Return what the answer to a question on a version of its tables is found by: `find` reads it."""
+    record = question.to_record()
+    where = record["where"]
+    filtered = record["asked"] != record["measures"]
+    source, shape = (
+        _name_source(record["source"], version),
+        _read_shape(where, record["keys"], filtered=filtered),
+    )
+    alike = f"{source} {shape.to_label()}"
+    conditions = (_name_condition(source, shape, text) for text in where)
+    return alike, _name_where(source, shape, where), *conditions
 
 
 class StoredQuestions:
-    """The answered questions of a ledger, read once and then as they come.
+    """What a curator remembers of a ledger's answers: plans, by digests that name all that they depend on.
 
-    Kept by a curator. `plans` are remembered by their digest: it names all that they depend on. What `public`
-    tables hold is remembered until their files change.
+    What `public` tables hold is remembered until their files change.
     """
 
     def __init__(self) -> None:
         self.public: dict[tuple[object, ...], PublicFacts] = {}
-        self._lock = threading.Lock()
-        self._seen: tuple[Entry, ...] = ()
-        self._open: dict[int, ChargeEntry] = {}
-        self._charges: dict[str, dict[_Shape, _Alike]] = {}
-        self._recipes: dict[str, list[_Charge]] = {}
         self._plans: dict[str, tuple[QueryPlan, Question] | None] = {}
         self._released: dict[str, Released | None] = {}
         self._last: tuple[QueryPlan, Question | None] | None = None
 
     def find(
-        self, entries: tuple[Entry, ...], question: Question, *, rows: bool, version: str, before: int | None
-    ) -> list[_Charge]:
+        self, ledger: Ledger, question: Question, *, rows: bool, version: str, before: int | None
+    ) -> list[ChargeEntry]:
         """Charges whose answers may help with `question`, the latest first.
 
         Only those of this version of the tables; with `before`, those answered before that entry. `rows` says
@@ -125,17 +126,21 @@ class StoredQuestions:
         measured = {short(each.text) for each in question.asked}
         # A sum follows from one about another centre, too, which has another text.
         moved = any(each.measure.statistic == "sum" for each in question.asked)
-        with self._lock:
-            self._update(entries)
-            found = {
-                charge.answered: charge
-                for shape, alike in self._charges.get(short(question.source), {}).items()
-                for charge in _pick(question, shape, alike, rows=rows)
-                if charge.entry.table_version == version
-                and (before is None or charge.answered < before)
-                and (moved or measured & set(charge.question["measures"]))
-            }
-        return [found[place] for place in sorted(found, reverse=True)][:_MOST_CANDIDATES]
+        source = _name_source(short(question.source), version)
+        found: list[ChargeEntry] = []
+        with ledger.look_up() as index:
+            places: set[tuple[int, int]] = set()
+            for label in index.list_labels(f"{source} "):
+                shape = _Shape.from_label(label[len(source) + 1 :])
+                places |= _pick(question, shape, partial(_find_places, index, source, shape), rows=rows)
+            for answered, sequence in sorted(places, reverse=True):
+                if len(found) == _MOST_CANDIDATES:
+                    break
+                if answered and (before is None or answered < before):
+                    entry = index.read(sequence)
+                    asked = set(entry.description["question"]["measures"])
+                    found += [entry] if moved or measured & asked else []
+        return found
 
     def read(self, plan: QueryPlan, describe: Callable[[], object]) -> Question | None:
         """What a plan asks, None if it is found again by its text alone; the last one is remembered."""
@@ -155,7 +160,7 @@ class StoredQuestions:
 
     def find_released(
         self,
-        entries: tuple[Entry, ...],
+        ledger: Ledger,
         table: str,
         *,
         version: str,
@@ -163,43 +168,17 @@ class StoredQuestions:
         open_released: Callable[[ChargeEntry], Released | None],
     ) -> list[Released]:
         """The answered releases of a `table` in this version, the latest first; `before` as in `find`."""
-        with self._lock:
-            self._update(entries)
-            found = self._recipes.get(table, [])[::-1]
+        with ledger.look_up() as index:
+            places = index.find_purpose("release", table, version)[::-1]
+            wanted = [place for place in places if place[0] and (before is None or place[0] < before)]
+            entries = [index.read(sequence) for _, sequence in wanted[:_MOST_RELEASES]]
         releases = []
-        for charge in found[:_MOST_RELEASES]:
-            entry = charge.entry
-            if entry.table_version != version or (before is not None and charge.answered >= before):
-                continue
+        for entry in entries:
             if entry.hash not in self._released:
                 self._released[entry.hash] = open_released(entry)
             released = self._released[entry.hash]
             releases += [] if released is None else [released]
         return releases
-
-    def _update(self, entries: tuple[Entry, ...]) -> None:
-        seen = len(self._seen)
-        if seen > len(entries) or (seen and entries[seen - 1].hash != self._seen[-1].hash):
-            self._open, self._charges, self._recipes, seen = {}, {}, {}, 0  # another ledger
-        for entry in entries[seen:]:
-            if isinstance(entry, ChargeEntry) and entry.purpose != "other":
-                self._open[entry.sequence] = entry
-            elif isinstance(entry, AnswerEntry):
-                charge = self._open.pop(entry.charge, None)
-                if charge is not None:
-                    self._enter(charge, answered=entry.sequence)
-        self._seen = entries
-
-    def _enter(self, charge: ChargeEntry, *, answered: int) -> None:
-        question = charge.description.get("question") if charge.purpose == "statement" else None
-        if question is not None:
-            where = frozenset(question["where"])
-            known = _Charge(entry=charge, question=question, answered=answered, where=where)
-            shape = _read_shape(where, question["keys"], filtered=question["asked"] != question["measures"])
-            self._charges.setdefault(question["source"], {}).setdefault(shape, _Alike()).add(known)
-        elif charge.purpose == "release":
-            known = _Charge(entry=charge, question={}, answered=answered)
-            self._recipes.setdefault(charge.table, []).append(known)
 
 
 @lru_cache(4096)
@@ -211,26 +190,48 @@ def _read_shape(where: Iterable[str], keys: Iterable[str], *, filtered: bool = F
     return _Shape(frozenset(map(_columns, where)), frozenset(keys), None if filtered else frozenset())
 
 
-def _pick(question: Question, shape: _Shape, alike: _Alike, *, rows: bool) -> Iterable[_Charge]:
+def _pick(question: Question, shape: _Shape, find: _Find, *, rows: bool) -> set[tuple[int, int]]:
     """The charges of a shape from which `question` may follow, or that are sums of its groups."""
     where = frozenset(question.conditions)
     more = frozenset(_columns(spell(each)) for asked in question.asked for each in asked.conditions)
     mine = replace(_read_shape(where, question.keys), more=more)
+    found: set[tuple[int, int]] = set()
     if shape.may_give(mine):
         needed = {text for text in where if not shape.touches(_columns(text))}
-        if shape.more is None or not needed:
-            yield from alike.all
-        else:
-            listed = min((alike.under.get(text, ()) for text in needed), key=len)
-            yield from (charge for charge in listed if needed <= charge.where)
+        found |= find(() if shape.more is None else needed)
     # Sums of groups are used only if they are the same quantity: of the same records, where some are cut.
     fine = replace(mine, more=None) if more else mine
     if fine.may_give(shape):
         every = rows and (fine.more is None or all(map(fine.touches, shape.conditions)))
-        listed = (
-            alike.all if every else [each for text in where or ("",) for each in alike.under.get(text, ())]
-        )
-        yield from (charge for charge in listed if rows or charge.where == where)
+        if every:
+            found |= find(())
+        elif rows and where:
+            found.update(*(find((text,)) for text in where))
+        else:
+            found |= find(where, exactly=True)
+    return found
+
+
+def _find_places(
+    index: Index, source: str, shape: _Shape, where: Iterable[str], *, exactly: bool = False
+) -> set[tuple[int, int]]:
+    """The charges of a shape under all of these conditions, or `exactly` these."""
+    if exactly:
+        return set(index.find(_name_where(source, shape, where)))
+    named = [_name_condition(source, shape, text) for text in where] or [f"{source} {shape.to_label()}"]
+    return set.intersection(*(set(index.find(each)) for each in named))
+
+
+def _name_source(source: str, version: str) -> str:
+    return f"? {digest([source, version])}"
+
+
+def _name_condition(source: str, shape: _Shape, text: str) -> str:
+    return f"& {digest([source, shape.to_label(), text])}"
+
+
+def _name_where(source: str, shape: _Shape, where: Iterable[str]) -> str:
+    return f"&& {digest([source, shape.to_label(), sorted(where)])}"
 
 
 def _plan_again(

@@ -22,7 +22,13 @@ from sfumato.core.errors import RecipeError, UnsupportedQuery, refuse
 from sfumato.core.exact import digest
 from sfumato.core.facts.project import list_files, refuse_private_file
 from sfumato.core.facts.table import table_spec
-from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
+from sfumato.curator.reuse import (
+    StoredQuestions,
+    finish_derived,
+    finish_measured,
+    label_question,
+    load_earlier,
+)
 from sfumato.curator.steps import answer_steps, check_affordable, describe_steps, has_steps
 from sfumato.sql.asks import ask_plan, list_asks, read_bounds
 from sfumato.sql.check import refuse_deep, refuse_large
@@ -57,7 +63,7 @@ if TYPE_CHECKING:
     from sfumato.core.facts.project import Project
     from sfumato.core.facts.table import PublicTable, Table
     from sfumato.core.law import NoiseSource
-    from sfumato.core.ledger.chain import ChargeEntry, Entry
+    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.core.ledger.ledger import Ledger
     from sfumato.core.ledger.report import BudgetReport
     from sfumato.curator.released import Released
@@ -372,31 +378,29 @@ class Desk:
 
     def _know(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> _Known:
         """What the ledger has that may help with `plan`, of what was answered `before` an entry."""
-        entries, question = self.report().entries, self.question(plan)
-        if not entries or question is None:
-            return len(entries), []
+        count, question = len(self.report().entries), self.question(plan)
+        if not count or question is None:
+            return count, []
         ledger, tables = self.open_ledger(), self.described(plan)
         version = self._version(plan, ledger.secret)
         known: list[Earlier] = []
         rows = plan.unit.column is None
-        for charge in self.stored.find(entries, question, rows=rows, version=version, before=before):
-            planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
+        for entry in self.stored.find(ledger, question, rows=rows, version=version, before=before):
+            planned = self.stored.plan(entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
-                known.append(load_earlier(charge.entry, *planned, ledger))
-        for released in self._releases(plan, entries, before=before):
+                known.append(load_earlier(entry, *planned, ledger))
+        for released in self._releases(plan, before=before):
             from sfumato.curator.released import name_columns_asked
 
             names = name_columns_asked(plan)
             known += [] if names is None else released.list_measured(names)
-        return len(entries), known
+        return count, known
 
-    def _releases(
-        self, plan: QueryPlan, entries: tuple[Entry, ...], *, before: int | None = None
-    ) -> list[Released]:
-        """The releases among the entries of the ledger about the one table that a plan reads."""
+    def _releases(self, plan: QueryPlan, *, before: int | None = None) -> list[Released]:
+        """The releases in the ledger about the one table that a plan reads."""
         tables = plan.relation.tables
         table = self.project.tables.get(tables[0]) if len(tables) == 1 else None
-        if not entries or table is None:
+        if table is None or not self.report().entries:
             return []
         ledger = self.open_ledger()
 
@@ -412,7 +416,7 @@ class Desk:
             )
 
         return self.stored.find_released(
-            entries,
+            ledger,
             table.name,
             version=self.engine.version(table, secret=ledger.secret),
             before=before,
@@ -429,7 +433,7 @@ class Desk:
         names, question = name_columns_asked(plan), self.question(plan)
         if names is None or question is None:
             return None
-        releases = self._releases(plan, self.report().entries)
+        releases = self._releases(plan)
         releases = [each for each in releases if each.has_columns(names)]
         for released in releases:
             if not released.is_known:
@@ -442,7 +446,7 @@ class Desk:
 
     def _offer_models(self, plan: QueryPlan, statement: Statement) -> str:
         """What EXPLAIN says of models that answer a statement; they are not derived for that."""
-        releases = self._releases(plan, self.report().entries)
+        releases = self._releases(plan)
         found = [each.name for each in releases if each.can_ask(statement)]
         more = "a model whose error is not known, for nothing: DP-SELECT FREE ..."
         return f"\n  estimate     {found[0]} has {more}" if found else ""
@@ -547,6 +551,7 @@ class Desk:
             described=self._list_described(plan),
             asked_by=self.asked_by,
             at_most=None if self.at_most is None else self.at_most - spent,
+            labels=lambda version: () if question is None else label_question(question, version),
         )
         prepare = partial(self.bind, plan)
         noisy, charged = answer_under_charge(
@@ -597,7 +602,7 @@ class Desk:
             return False
         ledger = self.open_ledger()
         name = self._digest(plan, self.question(plan))
-        if all(entry.plan_digest != name for entry in self.report().charges):
+        if not ledger.knows(name):
             return False  # without reading files to know their version
         version = self._version(plan, ledger.secret)
         return ledger.find_answer(plan_digest=name, table_version=version) is not None

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import read_epsilon
 from sfumato.core.exact import format_exact, format_short
 from sfumato.core.facts.table import table_spec
-from sfumato.core.ledger.chain import AnswerEntry
+from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry
 from sfumato.core.ledger.report import describe_cost
 from sfumato.serve.state import LIMITS
 
 if TYPE_CHECKING:
-    from sfumato.core.ledger.chain import ChargeEntry
     from sfumato.curator import Curator
     from sfumato.serve.state import State
     from sfumato.sql.finish import Answer
@@ -70,8 +70,9 @@ def sum_day(curator: Curator, person: str) -> Fraction:
     """Returns the epsilon of what `person` was charged in 24 hours; where none can be told, all there is."""
     report = curator.budget()
     since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
-    costs = (e.costs for e in report.charges if e.asked_by == person and e.recorded_at > since)
-    readings = (read_epsilon(each, report.budget.delta) for each in costs)
+    recent = takewhile(lambda entry: entry.recorded_at > since, reversed(report.entries))
+    mine = (each for each in recent if isinstance(each, ChargeEntry) and each.asked_by == person)
+    readings = (read_epsilon(each.costs, report.budget.delta) for each in mine)
     return sum((Fraction(report.total) if each is None else each for each in readings), Fraction(0))
 
 

@@ -608,7 +608,7 @@ class Service:
                 "budget_epsilon": float(report.total),
                 "budget_epsilon_spent": float(report.spent),
                 "budget_epsilon_left": float(report.left),
-                "charges": float(len(report.charges)),
+                "charges": float(report.charged),
                 "jobs_open": float(len(jobs)),
                 "approvals_waiting": float(len(waiting)),
             }

@@ -41,6 +41,14 @@ _TABLES = {
     "meta": (("format", "integer"), ("secret", "bytea")),
     "progress": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
 }
+_DERIVED = {
+    "labels": (("label", "bytea"), ("charge", "bigint"), ("answered", "bigint")),
+    "summary": (("sequence", "bigint"), ("record", "bytea"), ("mac", "text")),
+}
+_KEYS = {
+    **dict.fromkeys(("answers", "entries", "progress", "summary"), "sequence"),
+    "labels": "label, charge",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -84,12 +92,11 @@ class PostgresStore:
             known = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
             if known.fetchone() is None:
                 connection.execute(f'CREATE SCHEMA "{schema}"')
-            # New tables go to the schema that comes first.
-            connection.execute(f'SET LOCAL search_path = "{schema}", pg_catalog, pg_temp')
-            for table in _TABLES:
-                connection.execute(_create_table(table))
+            connection.execute(f'SET LOCAL search_path = pg_catalog, "{schema}", pg_temp')
+            for table, columns in (_TABLES | _DERIVED).items():
+                connection.execute(_create_table(schema, table, columns))
             connection.execute("INSERT INTO meta VALUES (%s, %s)", (FORMAT, secret))
-            PostgresSession(connection).insert_entry(first)
+            PostgresSession(connection, schema).insert_entry(first)
             try:
                 connection.execute("COMMIT")
             except psycopg.Error as error:
@@ -126,10 +133,10 @@ class PostgresStore:
         """
         del read_only
         with self._connect(timeout=timeout) as connection:
-            session = PostgresSession(connection)
+            session = PostgresSession(connection, self.schema)
             try:
                 self._begin_work(connection, write=write, timeout=timeout)
-                self._check_layout(connection)
+                session.bare = self._check_layout(connection)
                 if write:
                     self._check_server(connection)
                 yield session
@@ -253,12 +260,12 @@ class PostgresStore:
         )
         connection.execute(opening)
 
-    def _check_layout(self, connection: psycopg.Connection[Row]) -> None:
-        """Refuses other tables, other formats, and all that could undo or hide a charge."""
+    def _check_layout(self, connection: psycopg.Connection[Row]) -> bool:
+        """Refuses other tables, other formats, and all that could undo or hide a charge; returns if bare."""
         found = sorted(str(line) for (line,) in connection.execute(_SAID["layout"], (self.schema,)))
         if not found:
             raise LedgerError(f"ledger {self.name!r} does not exist")
-        if found != _expected_layout():
+        if found not in (_expected_layout(_TABLES), _expected_layout(_TABLES | _DERIVED)):
             raise LedgerError(
                 f"{self.name!r} is not a ledger, or its tables were changed; restore it from a backup"
             )
@@ -266,6 +273,7 @@ class PostgresStore:
             raise LedgerError(
                 f"ledger {self.name!r} has a format this version does not know; use the one it is from"
             )
+        return found == _expected_layout(_TABLES)
 
     def _check_server(self, connection: psycopg.Connection[Row]) -> None:
         """Refuses a server that may forget what it has confirmed, or cannot spell every name."""
@@ -290,7 +298,15 @@ class PostgresSession(Session):
     """One open transaction; it remembers the last thing written, which stands for all of them."""
 
     connection: psycopg.Connection[Row]
+    schema: str
+    bare: bool = False
     written: tuple[str, int, str] | None = field(default=None, init=False)
+
+    def derive(self) -> None:
+        """Makes the tables of what follows from the chain."""
+        for table, columns in _DERIVED.items():
+            self.connection.execute(_create_table(self.schema, table, columns))
+        self.bare = False
 
     def run(self, statement: str, *values: object) -> list[Row]:
         """Returns the rows of one statement, which has a question mark for each of the values."""
@@ -372,26 +388,29 @@ def _is_lost(error: psycopg.Error) -> bool:
     return _find_remedy(error) == _SAID["lost"]
 
 
-def _expected_layout() -> list[str]:
+_Tables = dict[str, tuple[tuple[str, str], ...]]
+
+
+def _expected_layout(tables: _Tables) -> list[str]:
     """Returns the lines that `layout` has for a ledger, sorted."""
     lines = []
-    for table, columns in _TABLES.items():
+    for table, columns in tables.items():
         lines.append(f"relation {table} r p f f")
         lines += [
             f"column {table} {number} {name} {kind} t f  "
             for number, (name, kind) in enumerate(columns, start=1)
         ]
-        if table != "meta":
+        if table in _KEYS:
             lines.append(f"relation {table}_pkey i p f f")
-            lines.append(f"constraint {table} PRIMARY KEY (sequence)")
+            lines.append(f"constraint {table} PRIMARY KEY ({_KEYS[table]})")
     return sorted(lines)
 
 
-def _create_table(table: str) -> str:
-    columns = [f"{name} {kind} NOT NULL" for name, kind in _TABLES[table]]
-    if table != "meta":
-        columns.append("PRIMARY KEY (sequence)")
-    return f"CREATE TABLE {table} ({', '.join(columns)})"
+def _create_table(schema: str, table: str, columns: tuple[tuple[str, str], ...]) -> str:
+    spelled = [f"{name} {kind} NOT NULL" for name, kind in columns]
+    if table in _KEYS:
+        spelled.append(f"PRIMARY KEY ({_KEYS[table]})")
+    return f'CREATE TABLE "{schema}".{table} ({", ".join(spelled)})'
 
 
 def _public_name(parameters: Mapping[str, str], schema: str) -> str:

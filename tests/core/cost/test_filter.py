@@ -1,6 +1,7 @@
 """The filter with all rules: sound against exact composition, shared fairly, and never paid for twice."""
 
 import itertools
+import json
 import math
 import pickle
 import random
@@ -37,6 +38,7 @@ from sfumato.core.cost.filter import (
     reserved_mu_squared,
     share_delta,
 )
+from sfumato.core.errors import LedgerError
 
 MILLIONTH = Fraction(1, 10**6)
 
@@ -398,3 +400,18 @@ def test_what_a_huge_budget_has_left_is_found():
     limits = find_limits(Fraction(10**9), MILLIONTH)
     guess = guess_pure(limits, Trail((pure(1),), None), most=4e9)
     assert 2**29 < guess < 4e9
+
+
+def test_a_trail_that_was_kept_goes_on_as_if_it_had_not_been():
+    costs = [pure("0.1"), run("0.2"), pure("0.01", 30), Cost(kind="laplace", scale=Fraction(40))]
+    budget = Budget(2, MILLIONTH)
+    limits = find_limits(budget.epsilon, budget.conversion_delta)
+    whole = charge_all(costs).trail
+    again = Trail.restore(json.loads(json.dumps(whole.keep(limits))))
+    for cost in costs:
+        whole, again = Trail((cost,), whole), Trail((cost,), again)
+        assert again.gaussian_left(limits.gaussian) == whole.gaussian_left(limits.gaussian)
+        assert again.orders() == whole.orders()
+        assert again.keep(limits) == whole.keep(limits)
+    with pytest.raises(LedgerError, match="another limit"):
+        again.gaussian_left(limits.gaussian - 1)

@@ -94,10 +94,11 @@ def test_killed_spenders_leave_a_valid_chain_with_every_acknowledged_charge(path
         rest, _ = spender.communicate()
         acknowledged += [int(line) for line in rest.split("\n")[:-1]]
         ledger.verify()
-        charges = [entry for entry in ledger.entries() if entry.kind == "charge"]
-        assert set(acknowledged) <= {entry.sequence for entry in charges}
-        assert ledger.report().sums.epsilon == Fraction(len(charges), 1000)
-        assert ledger.report().left == 1000 - Fraction(len(charges), 1000)
+        # All of one moment: a server may end a commit that a killed process sent.
+        report = ledger.report()
+        assert set(acknowledged) <= {entry.sequence for entry in report.charges}
+        assert report.sums.epsilon == Fraction(len(report.charges), 1000)
+        assert report.left == 1000 - Fraction(len(report.charges), 1000)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

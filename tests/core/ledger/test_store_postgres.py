@@ -402,6 +402,7 @@ def test_the_documented_grants_suffice_and_no_more_is_possible(server, schema, u
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {writer}, {reader}",
         f"GRANT INSERT ON {schema}.entries, {schema}.answers, {schema}.progress TO {writer}",
         f"GRANT UPDATE, DELETE ON {schema}.progress TO {writer}",
+        f"GRANT INSERT, DELETE ON {schema}.labels, {schema}.summary TO {writer}",
     )
     written = Ledger(server.url(schema=schema, user=writer), Budget(1))
     entry = charge(written, resumable=True)

@@ -58,8 +58,10 @@ def test_every_period_has_the_sum_of_the_charges_that_read_it(made):
         assert found == alone
         # The rules that use delta look at the charges one by one, so these must be the same, too.
         assert admits(budget, found) == admits(budget, alone)
-        trail = found.trail.list_costs() if found.trail else ()
-        assert trail == tuple((cost,) for cost, months in made if months is None or month in months)
+        links, link = [], found.trail
+        while link is not None:
+            links, link = [link.costs, *links], link.previous
+        assert links == [(cost,) for cost, months in made if months is None or month in months]
         assert found in spent.find(None)
 
 

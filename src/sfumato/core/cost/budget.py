@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from typing import Any
 
 from sfumato.core.cost.cost import Cost
 from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
@@ -149,6 +150,17 @@ class Spent:
     mu_squared: Fraction | None = Fraction(0)
     delta: Fraction = Fraction(0)
     trail: Trail | None = field(default=None, compare=False, repr=False)
+
+    def keep(self, budget: Budget) -> dict[str, Any]:
+        """All that `restore` needs to admit further charges under `budget`, as plain text and numbers."""
+        sums = {name: _spell(getattr(self, name)) for name in _SUMS}
+        return sums | {"trail": self.trail and self.trail.keep(_limits(budget, self)[0])}
+
+    @classmethod
+    def restore(cls, kept: Mapping[str, Any]) -> Spent:
+        """The sums that were kept; what they leave of another budget cannot be told."""
+        trail = None if kept["trail"] is None else Trail.restore(kept["trail"])
+        return cls(**{name: _read(kept[name]) for name in _SUMS}, trail=trail)
 
 
 def add_costs(spent: Spent, costs: Iterable[Cost]) -> Spent:
@@ -332,11 +344,23 @@ def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
     if budget.delta == 0 or total.trail is None:
         return None, budget.selection
     first = total.trail.first
-    if sum((cost.failure for cost in first.costs), Fraction(0)) <= budget.selection:
+    if sum((cost.failure for cost in first.list_costs()), Fraction(0)) <= budget.selection:
         limits = choose_limits(budget.epsilon, budget.conversion_delta, first)
         if limits is not None:
             return limits, budget.selection
     return find_whole_limits(budget.epsilon, budget.delta), Fraction(0)
+
+
+_SUMS = ("epsilon", "rho", "mu_squared", "delta")
+
+
+def _spell(amount: Fraction | None) -> str | None:
+    # Python limits how many decimal digits it reads, and sums of many fractions have many.
+    return None if amount is None else f"{amount.numerator:x}/{amount.denominator:x}"
+
+
+def _read(text: str | None) -> Any:  # noqa: ANN401 - None where the sum may be None
+    return None if text is None else Fraction(*(int(part, 16) for part in text.split("/")))
 
 
 def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:

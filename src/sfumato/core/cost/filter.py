@@ -9,7 +9,7 @@ up for costs and down for limits. The proof is docs/proofs/filter.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, localcontext
 from fractions import Fraction
@@ -27,6 +27,7 @@ from sfumato.core.cost.curves import (
     pure_to_mu,
     to_decimal,
 )
+from sfumato.core.errors import LedgerError
 from sfumato.core.exact import round_up
 
 UNIT: int = 10**PLACES
@@ -56,14 +57,16 @@ _MARGIN = Fraction(1, 10**40)
 class Trail:
     """All charges in order, as a chain of links, with what the rules have made of them so far.
 
-    Every link remembers the sums up to itself, so that one more charge costs one more step.
+    Every link remembers the sums up to itself, so that one more charge costs one more step. A link that
+    `restore` made has no costs and stands for all charges up to it: it knows its sums at the limits for which
+    they were kept, and refuses others.
     """
 
     __slots__ = ("_left", "_orders", "costs", "first", "previous")
 
     first: Trail
 
-    def __init__(self, costs: tuple[Cost, ...], previous: Trail | None) -> None:
+    def __init__(self, costs: tuple[Cost, ...] | None, previous: Trail | None) -> None:
         self.costs = costs
         self.previous = previous
         self.first = self if previous is None else previous.first
@@ -71,11 +74,30 @@ class Trail:
         self._orders: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (list(self.list_costs()),)
+        return _unpickle, ([(link.costs, link._left, link._orders) for link in self._links(lambda _: False)],)
 
-    def list_costs(self) -> tuple[tuple[Cost, ...], ...]:
-        """All charges in order."""
-        return tuple(link.costs for link in self._links(lambda _: False))
+    def list_costs(self) -> tuple[Cost, ...]:
+        """The costs of the last charge; refused where it stands for several."""
+        if self.costs is None:
+            raise LedgerError("what earlier charges leave of another limit is known from all of them alone")
+        return self.costs
+
+    def keep(self, limits: Limits | None) -> dict[str, Any]:
+        """What `restore` needs to go on from here: the first charge, and the sums at these limits."""
+        kept: dict[str, Any] = {"first": [cost.to_record() for cost in self.first.list_costs()]}
+        if limits is not None:
+            left = self.gaussian_left(limits.gaussian, aside=limits.aside)
+            kept |= {"left": [limits.gaussian, limits.aside, left], "orders": self.orders()}
+        return kept
+
+    @classmethod
+    def restore(cls, kept: Mapping[str, Any]) -> Trail:
+        """The trail that goes on from what was kept of one."""
+        trail = cls(None, cls(tuple(map(Cost.from_record, kept["first"])), None))
+        if "left" in kept:
+            limit, aside, left = kept["left"]
+            trail._left[(limit, aside)], trail._orders = left, tuple(kept["orders"])
+        return trail
 
     def gaussian_left(self, limit: int, *, aside: bool = False) -> int | None:
         """What is left of a squared Gaussian parameter of `limit` units; None if it was exceeded.
@@ -84,10 +106,9 @@ class Trail:
         """
         key = limit, aside
         for link in self._links(lambda link: key in link._left):
-            if link.previous is None:
-                link._left[key] = limit if aside else _pay(limit, link.costs)
-            else:
-                link._left[key] = _pay(link.previous._left[key], link.costs)
+            before = limit if link.previous is None else link.previous._left[key]
+            apart = aside and link.previous is None
+            link._left[key] = limit if apart else _pay(before, link.list_costs())
         return self._left[key]
 
     def orders(self) -> tuple[int, ...]:
@@ -95,7 +116,7 @@ class Trail:
         for link in self._links(lambda link: link._orders is not None):
             before = (0,) * len(ORDERS) if link.previous is None else link.previous._orders
             assert before is not None
-            for cost in link.costs:
+            for cost in link.list_costs():
                 before = tuple(map(sum, zip(before, renyi_costs(cost), strict=True)))
             link._orders = before
         assert self._orders is not None
@@ -126,7 +147,7 @@ class Limits:
 def choose_limits(epsilon: Fraction, delta: Fraction, first: Trail) -> Limits | None:
     """The limits that the first charge chooses; None if it fits none of the rules at their parts."""
     limits = find_limits(epsilon, delta)
-    amounts = [cost.epsilon for cost in first.costs]
+    amounts = [cost.epsilon for cost in first.list_costs()]
     pure = None if None in amounts else sum((each for each in amounts if each is not None), Fraction(0))
     if pure is not None and pure < epsilon:
         asided = find_limits(epsilon, delta, aside=pure)
@@ -283,10 +304,11 @@ def _units(amount: Fraction) -> int:
     return math.ceil(amount * UNIT)
 
 
-def _restore(charges: Iterable[tuple[Cost, ...]]) -> Trail | None:
+def _unpickle(links: list[tuple[Any, ...]]) -> Trail | None:
     trail: Trail | None = None
-    for costs in charges:
+    for costs, left, orders in links:
         trail = Trail(costs, trail)
+        trail._left, trail._orders = left, orders
     return trail
 
 

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.cost.cost import Cost
 
 if TYPE_CHECKING:
+    from sfumato.core.cost.budget import Budget
     from sfumato.core.facts.part import Window
 
 
@@ -143,6 +144,17 @@ class SpentByPeriod:
         found = [spent for names, spent in self.groups if periods is None or names & periods]
         named = frozenset().union(*(names for names, _ in self.groups))
         return (*found, self.others) if periods is None or periods - named else tuple(found)
+
+    def keep(self, budget: Budget) -> list[Any]:
+        """All that `restore` needs to admit further charges under `budget`."""
+        groups = [[sorted(names), spent.keep(budget)] for names, spent in self.groups]
+        return [self.others.keep(budget), groups]
+
+    @classmethod
+    def restore(cls, kept: list[Any]) -> SpentByPeriod:
+        """The sums that were kept."""
+        groups = tuple((frozenset(names), Spent.restore(spent)) for names, spent in kept[1])
+        return cls(Spent.restore(kept[0]), groups)
 
 
 def find_periods(window: Window | None) -> frozenset[str] | None:

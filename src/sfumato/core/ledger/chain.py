@@ -7,13 +7,14 @@ what the chain alone cannot: that its end was cut off, or the whole was written 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from sfumato.core.cost.budget import Budget, admits
 from sfumato.core.cost.cost import Cost
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 GENESIS = "0" * 64
+_AT_ONCE = 100  # entries that are read together from the end
 
 Purpose = Literal["release", "statement", "other"]
 
@@ -125,32 +127,61 @@ class AnswerEntry(Entry):
 Made = TypeVar("Made", bound=Entry)
 
 
+class Entries(Sequence[Entry]):
+    """The entries of a verified chain, read from where they are kept when they are looked at."""
+
+    __slots__ = ("_count", "_read")
+
+    def __init__(self, count: int = 0, read: Callable[[int, int], Sequence[Entry]] = lambda *_: ()) -> None:
+        self._count = count
+        self._read = read
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Entry: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, place: int | slice) -> Entry | Sequence[Entry]:
+        chosen = range(self._count)[place]
+        if isinstance(chosen, int):
+            return self._read(chosen, chosen + 1)[0]
+        found = self._read(min(chosen), max(chosen) + 1) if chosen else ()
+        return [found[each - min(chosen)] for each in chosen]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self[:])
+
+    def __reversed__(self) -> Iterator[Entry]:
+        for end in range(self._count, 0, -_AT_ONCE):
+            yield from reversed(self[max(0, end - _AT_ONCE) : end])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a verified chain says: its entries, the budget in force, and the exact sums.
+    """What a verified chain says: the budget in force, the exact sums, and how to go on.
 
-    `answers` maps each answered charge to the digest of its answer, `answered` a plan and a version of its
-    table to the first such charge; `unanswered` has the other charges. `units` maps each table to the unit
-    for which it was charged. `shares` has the most epsilon that each person may spend who has a share,
-    `spent_by` what each who asked has spent. `axis` says what the periods of all windows are.
+    `count` are its entries, `charged` the charges among them, `head` the hash of the last one, `last` the
+    costs of the last charge that has any. `units` maps each table to the unit for which it was charged.
+    `shares` has the most epsilon that each person may spend who has a share, `spent_by` what each who asked
+    has spent. `axis` says what the periods of all windows are. One that was `restored` knows its sums for the
+    budget and the shares in force alone.
     """
 
-    entries: tuple[Entry, ...] = ()
+    count: int = 0
+    charged: int = 0
+    head: str = GENESIS
+    secret_sha256: str = ""
     budget: Budget | None = None
     spent: SpentByPeriod = field(default_factory=SpentByPeriod)
+    last: tuple[Cost, ...] = ()
     neighbours: Neighbours | None = None
-    answers: Mapping[int, str] = field(default_factory=dict)
-    answered: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    unanswered: frozenset[int] = frozenset()
     units: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict)
     spent_by: Mapping[str, SpentByPeriod] = field(default_factory=dict)
     axis: str | None = None
-
-    @property
-    def head(self) -> str:
-        """The hash of the last entry; kept elsewhere, it pins the whole ledger."""
-        return self.entries[-1].hash if self.entries else GENESIS
+    restored: bool = field(default=False, compare=False)
 
     @property
     def limit(self) -> Budget:
@@ -167,25 +198,36 @@ class History:
         limit = self.limit
         return Budget(share, limit.delta, selection=limit.selection)
 
-    @property
-    def opening(self) -> OpeningEntry:
-        """Return the first entry."""
-        first = self.entries[0] if self.entries else None
-        if not isinstance(first, OpeningEntry):
-            raise LedgerError("it has no entries")
-        return first
+    def summarise(self, secret: bytes) -> tuple[bytes, str]:
+        """The history as a record that `restore_history` reads, and its authentication code by the secret.
 
-    def get_charge(self, sequence: int) -> ChargeEntry:
-        """Return the charge of this number."""
-        entry = self.entries[sequence - 1] if 1 <= sequence <= len(self.entries) else None
-        if not isinstance(entry, ChargeEntry):
-            raise LedgerError(f"entry {sequence} is no charge")
-        return entry
+        Privacy: docs/proofs/ledger.md says what rests on it.
+        """
+        limits = {person: self.share_of(person) or self.limit for person in self.spent_by}
+        kept = {
+            **{name: getattr(self, name) for name in _SUMMARISED},
+            "budget": self.limit.to_record(),
+            "spent": self.spent.keep(self.limit),
+            "last": [cost.to_record() for cost in self.last],
+            "spent_by": {name: each.keep(limits[name]) for name, each in self.spent_by.items()},
+        }
+        record = canonical_json(kept)
+        return record, hmac.digest(secret, record, "sha256").hex()
 
-    def holds(self, entry: Entry) -> bool:
-        """Return whether `entry` is one of the recorded entries, unchanged."""
-        index = entry.sequence - 1
-        return 0 <= index < len(self.entries) and self.entries[index] == entry
+
+def restore_history(record: bytes, mac: str, secret: bytes) -> History:
+    """The history that `summarise` wrote; refuses what was not written with this secret."""
+    if not hmac.compare_digest(hmac.digest(secret, record, "sha256").hex().encode(), mac.encode()):
+        raise LedgerError("its summary was edited")
+    kept = json.loads(record)
+    kept |= {
+        "budget": Budget.from_record(kept["budget"]),
+        "spent": SpentByPeriod.restore(kept["spent"]),
+        "last": tuple(map(Cost.from_record, kept["last"])),
+        "shares": {name: Fraction(share) for name, share in kept["shares"].items()},
+        "spent_by": {name: SpentByPeriod.restore(each) for name, each in kept["spent_by"].items()},
+    }
+    return History(**kept, restored=True)
 
 
 def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) -> Entry:
@@ -210,7 +252,7 @@ def make_entry(history: History | None, kind: type[Made], **facts: object) -> Ma
     >>> first.sequence, first.hash == first.seal()
     (1, True)
     """
-    sequence = 1 if history is None else len(history.entries) + 1
+    sequence = 1 if history is None else history.count + 1
     try:
         record = canonical_json(
             {
@@ -243,10 +285,15 @@ def parse_entry(sequence: object, record: object, seal: object) -> Entry:
     return entry
 
 
-def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> History:
+def replay_chain(
+    entries: Iterable[Entry],
+    *,
+    after: History | None = None,
+    find: Callable[[int], Entry | None] = lambda _: None,
+) -> History:
     """Return what `entries` say, after checking every seal and that nothing was overspent.
 
-    `after` is a history already replayed from the entries before these. Raises LedgerError at the
+    `after` is what the entries before these say, and `find` gives one of them. Raises LedgerError at the
     first entry that was edited, removed, reordered or is out of place.
 
     >>> replay_chain([open_chain(Budget(1), b"secret")]).limit.describe()
@@ -255,12 +302,17 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     start, new = after or History(), list(entries)
     if after is not None and not new:
         return after
-    answers, answered, units = dict(start.answers), dict(start.answered), dict(start.units)
-    shares, spent_by, unanswered = dict(start.shares), dict(start.spent_by), set(start.unanswered)
-    whole = (*start.entries, *new)
+    units, shares, spent_by = dict(start.units), dict(start.shares), dict(start.spent_by)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
-    axis = start.axis
-    for sequence, entry in enumerate(new, start=len(start.entries) + 1):
+    axis, last, charged, secret_sha256 = start.axis, start.last, start.charged, start.secret_sha256
+
+    def find_charge(number: int | None, sequence: int) -> ChargeEntry | None:
+        if number is None or not 1 <= number < sequence:
+            return None
+        known = new[number - 1 - start.count] if number > start.count else find(number)
+        return known if isinstance(known, ChargeEntry) else None
+
+    for sequence, entry in enumerate(new, start=start.count + 1):
         if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
             raise LedgerError(f"entry {sequence} was edited, removed or moved")
         head = entry.hash
@@ -269,27 +321,28 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         if isinstance(entry, OpeningEntry) and entry.format != FORMAT:
             raise LedgerError(f"its format {entry.format} is one this version does not know")
         match entry:
-            case OpeningEntry() | BudgetEntry():
+            case OpeningEntry():
+                budget, secret_sha256 = entry.budget, entry.secret_sha256
+            case BudgetEntry():
                 budget = entry.budget
             case ShareEntry(person=person, epsilon=share):
                 shares.pop(person, None)
                 shares.update({} if share is None else {person: share})
-            case AnswerEntry(charge=charge, sha256=sha256):
-                asked = whole[charge - 1] if 1 <= charge < sequence else None
-                if not isinstance(asked, ChargeEntry):
+            case AnswerEntry(charge=charge):
+                if find_charge(charge, sequence) is None:
                     raise LedgerError(f"entry {sequence} answers no charge before it")
-                answers[charge] = sha256
-                answered.setdefault((asked.plan_digest, asked.table_version), charge)
-                unanswered.discard(charge)
         if not isinstance(entry, ChargeEntry):
             continue
         relations = {cost.neighbours for cost in entry.costs} | ({neighbours} if neighbours else set())
-        if len(relations) > 1 or (not entry.costs and not _is_part(entry, whole)):
+        paid = None if entry.costs else find_charge(entry.part_of, sequence)
+        # Without costs it is for a part of what an earlier charge of its table has paid for.
+        is_paid = bool(entry.costs) or (paid is not None and paid.table == entry.table and bool(paid.costs))
+        if len(relations) > 1 or not is_paid:
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
         if any(units.setdefault(name, unit) != unit for name, unit in entry.units.items()):
             raise LedgerError(f"entry {sequence} charges a table for another unit than before")
-        unanswered.add(sequence)
+        charged, last = charged + 1, entry.costs or last
         window, asked_by = entry.window, entry.asked_by
         if window is not None:
             if axis not in (None, window.axis) or neighbours != "add-remove":
@@ -300,30 +353,23 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         if asked_by is not None:
             spent_by[asked_by] = spent_by.get(asked_by, SpentByPeriod()).add(entry.costs, periods)
     history = History(
-        entries=whole,
+        count=start.count + len(new),
+        charged=charged,
+        head=head,
+        secret_sha256=secret_sha256,
         budget=budget,
         spent=spent,
+        last=last,
         neighbours=neighbours,
-        answers=answers,
-        answered=answered,
-        unanswered=frozenset(unanswered),
         units=units,
         shares=shares,
         spent_by=spent_by,
         axis=axis,
+        restored=start.restored,
     )
-    if not all(admits(history.limit, each) for each in spent.find(None)):
+    if not all(admits(history.limit, each) for each in history.spent.find(None)):
         raise LedgerError("it records more than its budget admits")
     return history
-
-
-def _is_part(entry: ChargeEntry, whole: tuple[Entry, ...]) -> bool:
-    """Whether a charge without costs is for a part of what an earlier one of its table has paid for."""
-    first = entry.part_of
-    if first is None or not 1 <= first < entry.sequence:
-        return False
-    paid = whole[first - 1]
-    return isinstance(paid, ChargeEntry) and paid.table == entry.table and bool(paid.costs)
 
 
 def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
@@ -375,6 +421,9 @@ def _typed(*kinds: type) -> Callable[[Any], object]:
 def _or_none(read: Callable[[Any], object]) -> Callable[[Any], object]:
     return lambda value: None if value is None else read(value)
 
+
+# What a summary holds as it is.
+_SUMMARISED = ("count", "charged", "head", "secret_sha256", "neighbours", "units", "shares", "axis")
 
 # What each kind of entry is called in its record, and how each field is read.
 _KINDS: dict[str, type[Entry]] = {

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -26,6 +26,7 @@ from sfumato.core.ledger.chain import (
     AnswerEntry,
     BudgetEntry,
     ChargeEntry,
+    Entries,
     Entry,
     History,
     Made,
@@ -42,6 +43,39 @@ from sfumato.core.ledger.store import Session, find_store, take_turn, try_again
 # reading all again. `verify` does, and so does every other process.
 _verified: dict[str, History] = {}
 _MOST_VERIFIED = 8
+# A summary is written with every so many entries: whoever opens the ledger reads and verifies no more.
+_SUMMARISED_EVERY = 16
+# Entries after which the sums of a summary are of no use: they are for the limits before.
+_LIMITS = (BudgetEntry, ShareEntry)
+
+
+class Index:
+    """The stored answers of a ledger by their labels."""
+
+    __slots__ = ("_read", "_session")
+
+    def __init__(self, session: Session, read: Callable[[Session, int], ChargeEntry]) -> None:
+        self._session = session
+        self._read = read
+
+    def list_labels(self, start: str) -> Iterator[str]:
+        """All labels that begin so, in order."""
+        label = self._session.find_label(start)
+        while label is not None:
+            yield label
+            label = self._session.find_label(start, after=label)
+
+    def find(self, label: str) -> list[tuple[int, int]]:
+        """The answered charges with a label: the entry of each answer and the number of its charge."""
+        return self._session.find_labelled(label)
+
+    def find_purpose(self, purpose: Purpose, table: str, version: str) -> list[tuple[int, int]]:
+        """The same of what was charged for a purpose, about a table in a version."""
+        return self.find(_name_purpose(purpose, table, version))
+
+    def read(self, sequence: int) -> ChargeEntry:
+        """The charge of this number."""
+        return self._read(self._session, sequence)
 
 
 class Ledger:
@@ -164,7 +198,7 @@ class Ledger:
         with self._history(write=True) as (session, history):
             refuse_other_neighbours(history, costs, name=self.name)
             if part_of is not None:
-                self._check_charge(history, part_of)
+                self._check_charge(session, part_of)
                 if part_of.table != table or not part_of.costs:
                     raise LedgerError(f"charge {part_of.sequence} pays for no part of this one")
             units = units or {table: (part_of.costs if part_of else costs)[0].unit}
@@ -194,6 +228,7 @@ class Ledger:
                 subject=subject,
                 description=dict(description),
             )
+            session.label(entry.sequence, _name_charge(entry))
             if resumable:
                 nothing = hashlib.sha256(b"").hexdigest()
                 session.replace_progress(sequence=entry.sequence, payload=b"", sha256=nothing)
@@ -207,42 +242,46 @@ class Ledger:
         payload is refused: of two processes that go on with one charge, only one is heard.
         """
         sha256 = hashlib.sha256(payload).hexdigest()
-        with self._history(write=True) as (session, history):
-            self._check_charge(history, entry)
-            if entry.sequence in history.answers:
+        with self._history(write=True) as (session, _):
+            self._check_charge(session, entry)
+            if session.read_answered(entry.sequence):
                 raise LedgerError(f"charge {entry.sequence} already has an answer")
             self._check_progress(session, entry, sha256, after)
             session.replace_progress(sequence=entry.sequence, payload=payload, sha256=sha256)
 
     def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[ChargeEntry, bytes] | None:
         """The first charge for this plan on this version that has progress and no answer yet."""
-        with self._history() as (session, history):
-            for entry in map(history.get_charge, sorted(history.unanswered)):
-                asked = (entry.plan_digest, entry.table_version) == (plan_digest, table_version)
-                stored = session.read_progress(entry.sequence) if asked else None
+        with self._history() as (session, _):
+            for answered, sequence in session.find_labelled(_name_question(plan_digest, table_version)):
+                stored = None if answered else session.read_progress(sequence)
                 if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
-                    return entry, stored[0]
+                    return self._read_charge(session, sequence, plan_digest, table_version), stored[0]
         return None
 
     @try_again
-    def store_answer(self, entry: Entry, payload: bytes, *, after: bytes | None = None) -> None:
+    def store_answer(
+        self, entry: Entry, payload: bytes, *, after: bytes | None = None, labels: Iterable[str] = ()
+    ) -> None:
         """Keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
 
         Storing the same payload again changes nothing; another payload is refused, because a
-        second draw of noise would be a second answer. `after` is as for `store_progress`.
+        second draw of noise would be a second answer. `after` is as for `store_progress`. By its `labels`,
+        public facts about what was asked, `look_up` finds it.
         """
         sha256 = hashlib.sha256(payload).hexdigest()
         with self._history(write=True) as (session, history):
-            self._check_charge(history, entry)
-            sealed = history.answers.get(entry.sequence)
-            if sealed == sha256:
+            self._check_charge(session, entry)
+            assert isinstance(entry, ChargeEntry)
+            stored = session.read_answered(entry.sequence)
+            if stored == {sha256}:
                 return
-            if sealed is not None:
+            if stored:
                 raise LedgerError(f"charge {entry.sequence} already has another answer")
             self._check_progress(session, entry, sha256, after)
             session.drop_progress(entry.sequence)
             session.insert_answer(sequence=entry.sequence, payload=payload, sha256=sha256)
-            _append(session, history, AnswerEntry, charge=entry.sequence, sha256=sha256)
+            sealed = _append(session, history, AnswerEntry, charge=entry.sequence, sha256=sha256)
+            session.label(entry.sequence, (*_name_charge(entry), *labels), answered=sealed.sequence)
 
     @contextmanager
     def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
@@ -272,22 +311,34 @@ class Ledger:
     ) -> tuple[tuple[ChargeEntry, bytes], ...]:
         """As `find_answer` for one plan after another, all at once, up to the first without an answer."""
         found = []
-        with self._history() as (session, history):
+        with self._history() as (session, _):
             for name in plan_digests:
-                sequence = history.answered.get((name, table_version))
-                if sequence is None:
+                labelled = session.find_labelled(_name_question(name, table_version))
+                answered = next((each for each in labelled if each[0]), None)
+                if answered is None:
                     break
-                payload = self._payload(session, sequence, history.answers[sequence])
-                found.append((history.get_charge(sequence), payload))
+                entry = self._read_charge(session, answered[1], name, table_version)
+                found.append((entry, self._read_answer(session, *answered)))
         return tuple(found)
 
+    def knows(self, plan_digest: str) -> bool:
+        """Whether there is a charge for this plan, on any version of the table."""
+        with self._history() as (session, _):
+            return not session.bare and session.find_label(_name_question(plan_digest, "")) is not None
+
+    @contextmanager
+    def look_up(self) -> Iterator[Index]:
+        """The stored answers by their labels, all as they are at one moment."""
+        with self._history() as (session, _):
+            yield Index(session, self._read_charge)
+
     def entries(self) -> tuple[Entry, ...]:
-        """All entries of the verified chain."""
-        with self._history() as (_, history):
-            return history.entries
+        """All entries of the chain, verified from its start."""
+        with self._history() as (session, _):
+            return tuple(self._verify_entries(session))
 
     def report(self, window: Window | None = None) -> BudgetReport:
-        """What was spent and what is left, recomputed from the verified chain.
+        """What was spent and what is left, from the exact sums of the chain.
 
         With a `window`, of the periods that it reads; without one, of all: of the one with the least.
         """
@@ -297,7 +348,8 @@ class Ledger:
     @try_again
     def change_budget(self, budget: Budget) -> BudgetEntry:
         """The entry that puts `budget` in force; refused if more than it admits is already spent."""
-        with self._history(write=True) as (session, history):
+        # What is left of another budget is known from all charges alone.
+        with self._history(write=True, whole=True) as (session, history):
             if not all(admits(budget, each) for each in history.spent.find(None)):
                 raise LedgerError(
                     f"ledger {self.name!r} has already spent more than "
@@ -340,19 +392,21 @@ class Ledger:
             return self._find_report(person, share, spent, window, History())
 
     def verify(self, *, anchor: str | None = None) -> str:
-        """The head of the chain, after checking every entry and every stored answer.
+        """The head of the chain, after checking every entry, every stored answer and the summary.
 
         With `anchor`, a head published earlier, it also proves that the ledger has grown from
         there: only an outside anchor can show that an older copy of the whole file was put back.
         """
-        with self._history(whole=True) as (session, history):
-            if session.read_answered() != set(history.answers):
+        with self._history() as (session, _):
+            entries = self._verify_entries(session)
+            answers = {each.charge: each.sequence for each in entries if isinstance(each, AnswerEntry)}
+            if session.list_answered() != set(answers):
                 raise self._damaged("stored answers and recorded answers differ")
-            for sequence, sealed in history.answers.items():
-                self._payload(session, sequence, sealed)
-            if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
+            for sequence, answered in answers.items():
+                self._read_answer(session, answered, sequence)
+            if anchor is not None and anchor not in {entry.hash for entry in entries}:
                 raise self._damaged("it does not hold the given anchor; an older copy may have been put back")
-            return history.head
+            return entries[-1].hash
 
     def __repr__(self) -> str:
         return f"Ledger({self.name!r})"
@@ -382,10 +436,18 @@ class Ledger:
         # Opening for writing proves at once that the file can be charged.
         with self._history(write=self._writable) as (session, history):
             self._secret = session.read_secret()
-            recorded = history.opening.secret_sha256
-            if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
+            if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), history.secret_sha256):
                 raise self._damaged("its secret was changed")
             return history
+
+    def _derive(self, session: Session) -> None:
+        """Makes what follows from a chain that a version without summaries and labels has left."""
+        session.derive()
+        entries = self._verify_entries(session)
+        answers = {each.charge: each.sequence for each in entries if isinstance(each, AnswerEntry)}
+        for entry in entries:
+            if isinstance(entry, ChargeEntry):
+                session.label(entry.sequence, _name_charge(entry), answered=answers.get(entry.sequence, 0))
 
     @contextmanager
     def _history(self, *, write: bool = False, whole: bool = False) -> Iterator[tuple[Session, History]]:
@@ -397,30 +459,84 @@ class Ledger:
         with self._store.open(timeout=self._timeout, write=write, read_only=not self._writable) as session:
             if self._verified is None and seen is not None and not _stands(session, seen):
                 seen = None  # another ledger, or an older copy, stands in its place
-            history = self._replay(session, None if whole else seen)
-            if self._verified is None or len(history.entries) > len(self._verified.entries):
+            if write and session.bare:
+                self._derive(session)
+            history = self._replay(session, None if whole else seen or self._restore(session), seen)
+            if self._verified is None or history.count > self._verified.count or not history.restored:
                 self._verified = history
                 _verified.pop(place, None)
                 _verified[place] = history
                 for old in [*_verified][:-_MOST_VERIFIED]:
                     _verified.pop(old, None)
+            if write and history.count >= session.read_summarised() + _SUMMARISED_EVERY:
+                session.replace_summary(history.count, *history.summarise(session.read_secret()))
             yield session, history
 
-    def _replay(self, session: Session, seen: History | None) -> History:
-        """What the chain says: all of it, or what came after the history that was `seen` and verified.
-
-        The last entry that was seen must still stand where it stood; its hash covers all before it.
-        """
-        rows = session.read_rows(start=len(seen.entries) if seen else 1)
+    def _restore(self, session: Session) -> History | None:
+        """What the summary says, if there is one: up to an entry that must stand where it stood."""
+        kept = session.read_summary()
+        if kept is None:
+            return None
         try:
-            new = [chain.parse_entry(*row) for row in rows]
-            gone = seen is not None and new[:1] != [seen.entries[-1]]
-            history = chain.replay_chain(new[1:] if seen else new, after=seen)
+            history = chain.restore_history(*kept, session.read_secret())
         except LedgerError as error:
             raise self._damaged(str(error)) from error
-        if gone:
-            raise self._damaged("entries that were there before are gone or were changed")
+        if not _stands(session, history):
+            raise self._damaged("entries of its summary are gone or were changed")
         return history
+
+    def _verify_entries(self, session: Session) -> list[Entry]:
+        """All entries, verified from the first one, and the summary with them."""
+        kept = self._restore(session)
+        try:
+            entries = [chain.parse_entry(*row) for row in session.read_rows(start=1)]
+            known = chain.replay_chain(entries[: kept.count]) if kept else None
+            rest = entries[known.count :] if known else entries
+            chain.replay_chain(rest, after=known, find=lambda number: entries[number - 1])
+        except LedgerError as error:
+            raise self._damaged(str(error)) from error
+        if kept and known and kept.summarise(b"") != known.summarise(b""):
+            raise self._damaged("its summary is not that of its entries")
+        return entries
+
+    def _replay(self, session: Session, after: History | None, seen: History | None) -> History:
+        """What the chain says: all of it, or what came `after` a history that was verified.
+
+        The last entry that was `seen` must still stand where it stood; its hash covers all before it.
+        """
+        if seen is not None and not _stands(session, seen):
+            raise self._damaged("entries that were there before are gone or were changed")
+        try:
+            new = [
+                chain.parse_entry(*row) for row in session.read_rows(start=after.count + 1 if after else 1)
+            ]
+            if after is not None and after.restored and any(isinstance(each, _LIMITS) for each in new):
+                return self._replay(session, None, seen)  # what is left of them is known from all alone
+            return chain.replay_chain(new, after=after, find=lambda number: self._find_entry(session, number))
+        except LedgerError as error:
+            raise self._damaged(str(error)) from error
+
+    def _read_entries(self, session: Session, start: int, end: int) -> list[Entry]:
+        """The entries from a place on, before another, each as it was sealed."""
+        rows = session.read_rows(start=start + 1, end=end + 1)
+        found = [chain.parse_entry(*row) for row in rows]
+        if len(found) != end - start or any(each.seal() != each.hash for each in found):
+            raise self._damaged("entries were removed or edited")
+        return found
+
+    def _find_entry(self, session: Session, sequence: int) -> Entry | None:
+        return next(iter(self._read_entries(session, sequence - 1, sequence)), None) if sequence > 0 else None
+
+    def _read_charge(
+        self, session: Session, sequence: int, plan_digest: str | None = None, version: str | None = None
+    ) -> ChargeEntry:
+        """The charge of this number, which is for this plan and version if they are given."""
+        entry = self._find_entry(session, sequence)
+        if isinstance(entry, ChargeEntry):
+            asked = plan_digest or entry.plan_digest, version or entry.table_version
+            if asked == (entry.plan_digest, entry.table_version):
+                return entry
+        raise self._damaged(f"entry {sequence} is not the charge that it is found as")
 
     def _find_report(
         self, whose: str | None, budget: Budget, spent: SpentByPeriod, window: Window | None, history: History
@@ -430,22 +546,29 @@ class Ledger:
             known is None
             or known[0] != (window, budget)
             or known[1] is not spent
-            or known[2].entries is not history.entries
+            or len(known[2].entries) != history.count
         ):
-            known = (window, budget), spent, _report(budget, spent, window, history)
+            known = (window, budget), spent, _report(budget, spent, window, history, self._read)
             self._reported[whose] = known
         return known[2]
 
-    def _payload(self, session: Session, sequence: int, sealed: str) -> bytes:
-        stored = session.read_answer(sequence)
-        if stored is not None:
+    def _read(self, start: int, end: int) -> list[Entry]:
+        with self._history() as (session, _):
+            return self._read_entries(session, start, end)
+
+    def _read_answer(self, session: Session, answered: int, sequence: int) -> bytes:
+        """The payload that answers a charge, as the entry `answered` seals it."""
+        stored, sealed = session.read_answer(sequence), self._find_entry(session, answered)
+        if stored is not None and isinstance(sealed, AnswerEntry) and sealed.charge == sequence:
             payload, recorded = stored
-            if hashlib.sha256(payload).hexdigest() == recorded == sealed:
+            if hashlib.sha256(payload).hexdigest() == recorded == sealed.sha256:
                 return payload
         raise self._damaged(f"the stored answer to charge {sequence} was edited or removed")
 
-    def _check_charge(self, history: History, entry: Entry) -> None:
-        if not isinstance(entry, ChargeEntry) or not history.holds(entry):
+    def _check_charge(self, session: Session, entry: Entry) -> None:
+        row = (entry.sequence, entry.record, entry.hash)
+        found = session.read_rows(start=entry.sequence, end=entry.sequence + 1)
+        if not isinstance(entry, ChargeEntry) or found != [row]:
             raise LedgerError(f"ledger {self.name!r} has no such charge to answer")
 
     def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
@@ -478,7 +601,13 @@ def _refuse_beyond_share(
             )
 
 
-def _report(budget: Budget, spent: SpentByPeriod, window: Window | None, history: History) -> BudgetReport:
+def _report(
+    budget: Budget,
+    spent: SpentByPeriod,
+    window: Window | None,
+    history: History,
+    read: Callable[[int, int], Sequence[Entry]],
+) -> BudgetReport:
     """The report of the period that has least left, with all others that `window` reads."""
     first, *others = sorted(spent.find(find_periods(window)), key=lambda each: -each.rho)
     worst, rest = first, left(budget, first)
@@ -486,17 +615,40 @@ def _report(budget: Budget, spent: SpentByPeriod, window: Window | None, history
         # Whether it fits is told at once; what is left takes a search, and few have less than the first.
         if rest > 0 and not admits(budget, each, [Cost(kind="pure", scale=rest)]):
             worst, rest = each, left(budget, each)
-    beside = tuple(each for each in (first, *others) if each is not worst)
-    head = history.head if history.entries else ""
     return BudgetReport(
-        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=history.entries, head=head
+        budget=budget,
+        sums=worst,
+        beside=tuple(each for each in (first, *others) if each is not worst),
+        groups=spent.groups,
+        entries=Entries(history.count, read),
+        charged=history.charged,
+        last=history.last,
+        head=history.head if history.count else "",
     )
 
 
 def _stands(session: Session, history: History) -> bool:
     """Return whether a ledger has the last entry of a history, whose hash covers all before it."""
-    last = history.entries[-1]
-    return session.read_rows(start=last.sequence)[:1] == [(last.sequence, last.record, last.hash)]
+    for _, record, sealed in session.read_rows(start=history.count, end=history.count + 1):
+        return isinstance(record, bytes) and hashlib.sha256(record).hexdigest() == sealed == history.head
+    return False
+
+
+def _name_charge(entry: ChargeEntry) -> tuple[str, str]:
+    """Return the labels of every charge: its question, and what it was for."""
+    return (
+        _name_question(entry.plan_digest, entry.table_version),
+        _name_purpose(entry.purpose, entry.table, entry.table_version),
+    )
+
+
+def _name_purpose(purpose: Purpose, table: str, table_version: str) -> str:
+    return f": {purpose} {table_version} {table}"
+
+
+def _name_question(plan_digest: str, table_version: str) -> str:
+    """Return the label by which the charges for a plan on one version of its table are found."""
+    return f"= {plan_digest} {table_version}"
 
 
 def _append(session: Session, history: History, kind: type[Made], **facts: object) -> Made:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sfumato.core.cost.budget import (
@@ -19,7 +20,7 @@ from sfumato.core.cost.budget import (
     left,
 )
 from sfumato.core.cost.cost import Cost
-from sfumato.core.exact import format_exact
+from sfumato.core.exact import digest, format_exact
 from sfumato.core.ledger.chain import ChargeEntry, Entry
 
 _PARTS = re.compile("([0-9]+)")
@@ -43,7 +44,9 @@ class BudgetReport:
 
     `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
     matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
-    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
+    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger, `last` the costs of
+    the last charge that has any. Of the `entries`, `charged` are charges; they are read when they are looked
+    at.
 
     Where charges have windows, all of this is of the period that has least left, among those that are read
     now; `beside` are the sums of the other ones, and `groups` those of all periods that were ever read.
@@ -51,7 +54,9 @@ class BudgetReport:
 
     budget: Budget
     sums: Spent
-    entries: tuple[Entry, ...] = ()
+    entries: Sequence[Entry] = field(default=(), compare=False, repr=False)
+    charged: int = 0
+    last: tuple[Cost, ...] = ()
     head: str = ""
     beside: tuple[Spent, ...] = ()
     groups: tuple[tuple[frozenset[str], Spent], ...] = ()
@@ -74,14 +79,14 @@ class BudgetReport:
 
     def list_periods(self) -> list[tuple[str, str, Amount]]:
         """The periods that were ever read, by first and last of those that have the same left, in order."""
-        # The same charges leave the same, and what they leave takes a search.
-        found: dict[tuple[tuple[Cost, ...], ...], Amount] = {}
+        # The same sums leave the same, and what they leave takes a search.
+        found: dict[str, Amount] = {}
         known = []
         for names, spent in self.groups:
-            charges = () if spent.trail is None else spent.trail.list_costs()
-            if charges not in found:
-                found[charges] = left(self.budget, spent)
-            known += [(name, found[charges]) for name in names]
+            sums = digest(spent.keep(self.budget))
+            if sums not in found:
+                found[sums] = left(self.budget, spent)
+            known += [(name, found[sums]) for name in names]
         known.sort(key=lambda each: [(part.isdecimal(), part.zfill(20)) for part in _PARTS.split(each[0])])
         runs: list[tuple[str, str, Amount]] = []
         for name, rest in known:
@@ -96,10 +101,10 @@ class BudgetReport:
         """Return the entries that are charges, in order."""
         return tuple(entry for entry in self.entries if isinstance(entry, ChargeEntry))
 
-    @property
-    def last(self) -> tuple[Cost, ...]:
-        """The costs of the last charge that has any; empty if there is none."""
-        return next((each.costs for each in reversed(self.charges) if each.costs), ())
+    def list_last(self, count: int) -> list[ChargeEntry]:
+        """The last charges, at most so many, in order."""
+        charges = (entry for entry in reversed(self.entries) if isinstance(entry, ChargeEntry))
+        return [*islice(charges, max(0, count))][::-1]
 
     @property
     def more_like_last(self) -> int | None:
@@ -134,7 +139,8 @@ class BudgetReport:
 
     def describe_since(self, earlier: BudgetReport, cost: str = "") -> str:
         """What was charged after an `earlier` report, or `cost` in its place, and how often it fits."""
-        costs = tuple(cost for entry in self.charges[len(earlier.charges) :] for cost in entry.costs)
+        made = self.list_last(self.charged - earlier.charged)
+        costs = tuple(cost for entry in made for cost in entry.costs)
         more = count_more(self.budget, self.sums, costs) if costs else None
         return describe_cost(cost or describe_charge(self.budget, costs), more)
 

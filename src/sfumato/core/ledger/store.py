@@ -30,7 +30,7 @@ from sfumato.core.ledger.chain import FORMAT, Entry
 if sys.platform != "win32":
     import fcntl
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Row = tuple[object, ...]
 
@@ -43,6 +43,14 @@ _TABLES = {
     "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
     "progress": """CREATE TABLE progress (
         sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
+}
+# What follows from the chain: a ledger from before version 0.4 gets it when it is opened.
+_DERIVED = {
+    "labels": """CREATE TABLE labels (
+        label BLOB NOT NULL, charge INTEGER NOT NULL, answered INTEGER NOT NULL,
+        PRIMARY KEY (label, charge)) WITHOUT ROWID""",
+    "summary": """CREATE TABLE summary (
+        sequence INTEGER PRIMARY KEY, record BLOB NOT NULL, mac TEXT NOT NULL)""",
 }
 _REMEDIES = (
     ("SQLITE_BUSY", "is locked by another process; wait for it, or raise the timeout"),
@@ -135,6 +143,12 @@ class Session(ABC):
 
     __slots__ = ()
 
+    bare: bool  # whether it has not got the tables of what follows from the chain
+
+    @abstractmethod
+    def derive(self) -> None:
+        """Makes the tables of what follows from the chain."""
+
     @abstractmethod
     def run(self, statement: str, *values: object) -> list[Row]:
         """The rows of one statement, which has a question mark for each of the values."""
@@ -144,11 +158,54 @@ class Session(ABC):
         ((secret,),) = self.run("SELECT secret FROM meta")
         return secret if isinstance(secret, bytes) else b""
 
-    def read_rows(self, *, start: int) -> list[Row]:
-        """Return the rows of the chain from entry `start` on, as they are stored, in order."""
+    def read_rows(self, *, start: int, end: int = 2**62) -> list[Row]:
+        """Return the rows of the chain from entry `start` on, before `end`, as they are stored, in order."""
         return self.run(
-            "SELECT sequence, record, hash FROM entries WHERE sequence >= ? ORDER BY sequence", start
+            "SELECT sequence, record, hash FROM entries"
+            " WHERE sequence >= ? AND sequence < ? ORDER BY sequence",
+            start,
+            end,
         )
+
+    def read_summary(self) -> tuple[bytes, str] | None:
+        """The summary of the chain up to an entry, with its authentication code, if there is one."""
+        return None if self.bare else _read_payload(self.run("SELECT record, mac FROM summary"))
+
+    def read_summarised(self) -> int:
+        """The last entry that the summary is about; 0 if there is none."""
+        return max(
+            (int(str(sequence)) for (sequence,) in self.run("SELECT sequence FROM summary")), default=0
+        )
+
+    def replace_summary(self, sequence: int, record: bytes, mac: str) -> None:
+        """Keeps another summary in place of the one that is there."""
+        self.run("DELETE FROM summary")
+        self.run("INSERT INTO summary VALUES (?, ?, ?)", sequence, record, mac)
+
+    def label(self, charge: int, labels: Iterable[str], *, answered: int = 0) -> None:
+        """Lets a charge be found by `labels`, `answered` in that entry, or not yet."""
+        for each in labels:
+            self.run("DELETE FROM labels WHERE label = ? AND charge = ?", each.encode(), charge)
+            self.run("INSERT INTO labels VALUES (?, ?, ?)", each.encode(), charge, answered)
+
+    def find_label(self, start: str, *, after: str = "") -> str | None:
+        """The first label that begins so and comes after another."""
+        rows = self.run(
+            "SELECT label FROM labels WHERE label >= ? AND label > ? ORDER BY label LIMIT 1",
+            start.encode(),
+            after.encode(),
+        )
+        found = bytes(rows[0][0]).decode() if rows else ""  # type: ignore[call-overload]
+        return found if rows and found.startswith(start) else None
+
+    def find_labelled(self, label: str) -> list[tuple[int, int]]:
+        """The charges with a label, each by the entry of its answer, 0 if there is none, and its number."""
+        rows = (
+            []
+            if self.bare
+            else self.run("SELECT answered, charge FROM labels WHERE label = ?", label.encode())
+        )
+        return sorted((int(str(answered)), int(str(charge))) for answered, charge in rows)
 
     def insert_entry(self, entry: Entry) -> None:
         """Append `entry` to the open transaction."""
@@ -162,9 +219,13 @@ class Session(ABC):
         """The payload stored for the charge `sequence` and its recorded digest."""
         return _read_payload(self.run("SELECT payload, sha256 FROM answers WHERE sequence = ?", sequence))
 
-    def read_answered(self) -> set[object]:
+    def list_answered(self) -> set[object]:
         """The charges for which a payload is stored."""
         return {sequence for (sequence,) in self.run("SELECT sequence FROM answers")}
+
+    def read_answered(self, sequence: int) -> set[object]:
+        """The recorded digest of the payload that is stored for the charge `sequence`, if there is one."""
+        return {sha256 for (sha256,) in self.run("SELECT sha256 FROM answers WHERE sequence = ?", sequence)}
 
     def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
         """Stores what is answered so far of the charge `sequence`, in place of what was there."""
@@ -180,11 +241,18 @@ class Session(ABC):
         self.run("DELETE FROM progress WHERE sequence = ?", sequence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FileSession(Session):
     """One open transaction on a file."""
 
     connection: sqlite3.Connection
+    bare: bool = False
+
+    def derive(self) -> None:
+        """Makes the tables of what follows from the chain."""
+        for statement in _DERIVED.values():
+            self.connection.execute(statement)
+        self.bare = False
 
     def run(self, statement: str, *values: object) -> list[Row]:
         """The rows of one statement, which has a question mark for each of the values."""
@@ -219,7 +287,7 @@ class FileStore:
             try:
                 with _words(path), closing(_connect(draft, mode="rw")) as connection:
                     connection.execute("BEGIN IMMEDIATE")
-                    for statement in _TABLES.values():
+                    for statement in (*_TABLES.values(), *_DERIVED.values()):
                         connection.execute(statement)
                     connection.execute("INSERT INTO meta VALUES (?, ?)", (FORMAT, secret))
                     FileSession(connection).insert_entry(first)
@@ -257,8 +325,7 @@ class FileStore:
         with _words(path), _take_connection(path, mode="ro" if read_only else "rw") as connection:
             connection.execute(f"PRAGMA busy_timeout = {round(timeout * 1000)}")
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            _check_layout(connection, path.name)
-            yield FileSession(connection)
+            yield FileSession(connection, bare=_check_layout(connection, path.name))
             connection.execute("COMMIT")
 
 
@@ -484,14 +551,15 @@ def _connect(path: Path, *, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _check_layout(connection: sqlite3.Connection, name: str) -> None:
-    """Refuses other databases, other formats, and triggers that could undo a charge."""
+def _check_layout(connection: sqlite3.Connection, name: str) -> bool:
+    """Refuses other databases, other formats, and triggers that could undo a charge; returns if bare."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
-    if found != _TABLES:
+    if found not in (_TABLES, _TABLES | _DERIVED):
         raise LedgerError(f"{name!r} is not a ledger, or its tables were changed; restore it from a backup")
     rows = connection.execute("SELECT format FROM meta").fetchall()
     if rows != [(FORMAT,)]:
         raise LedgerError(f"ledger {name!r} has a format this version does not know; use the one it is from")
+    return found == _TABLES
 
 
 @contextmanager
