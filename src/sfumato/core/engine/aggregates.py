@@ -480,54 +480,108 @@ def _hold_to_norms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> l
     Privacy: what is scaled is a function of the individual's rows, in any order, and rounded towards zero;
     docs/proofs/sql.md, section 3a.
     """
-    part = None if checked.shape.joined else "all"
-    sums = ", ".join(
-        f"greatest(least({_add_up(index, measure)}, {MOST_STEPS}), -{MOST_STEPS})::HUGEINT AS a{index}"
-        for index, measure in enumerate(checked.query.measures)
-    )
-    connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE _sf_shares AS SELECT u, {_cell(checked)} AS cell, {sums} "
-        f"FROM ({_encoded(checked, with_unit=True, part=part)}) GROUP BY ALL"
-    )
-    return [
-        _hold_to_norm(connection, f"a{index}", measure.clip, groups=checked.size)
-        for index, measure in enumerate(checked.query.measures)
-        if measure.clip is not None
-    ]
+    measures = checked.query.measures
+    added = {index: f"COALESCE(v{index}, 0)" for index, each in enumerate(measures) if each.tree is not None}
+    rows = _encoded(checked, with_unit=True, part=None if checked.shape.joined else "all")
+    kind = "INTEGER" if checked.size < 2**31 else "BIGINT"
+    read = connection.sql(
+        f"SELECT u, CAST({_cell(checked)} AS {kind}), {', '.join(added.values()) or '1'} FROM ({rows})"
+    ).to_arrow_table()
+    people, cells, *columns = (each.combine_chunks() for each in read.columns)
+    del read
+    pairs = _number_people(people)
+    pairs *= checked.size
+    pairs += to_numpy(cells)
+    order = _sort(pairs)
+    pairs = pairs[order]
+    starts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    cells, people = pairs[starts] % checked.size, pairs[starts] // checked.size
+    firsts = np.flatnonzero(np.diff(people, prepend=-1))
+    sizes = np.diff(starts, append=pairs.size)
+    values = dict(zip(added, columns, strict=False))
+    held = []
+    for index, measure in enumerate(measures):
+        if measure.clip is None:
+            continue
+        shares = sizes if index not in values else _add_up(to_numpy(values[index])[order], starts, sizes)
+        times = measure.grid if measure.statistic in ("records", "present") else 1
+        most = MOST_STEPS // times + 1  # what is more is held to MOST_STEPS, and its product would not fit
+        shares = np.clip(np.clip(shares, -most, most).astype(np.int64) * times, -MOST_STEPS, MOST_STEPS)
+        held.append(_hold_to_norm(shares, measure.clip, firsts=firsts, cells=cells, groups=checked.size))
+    return held
 
 
-def _add_up(index: int, measure: Measure) -> str:
-    """What an individual adds to a group: 128 bits hold it, if fewer than 2^40 records add at most 2^53."""
-    added = "count(*)" if measure.statistic == "records" else f"COALESCE(sum(v{index}), 0)"
-    times = measure.grid if measure.statistic in ("records", "present") else 1
-    return f"{added}::HUGEINT * {times}::HUGEINT"
+def _number_people(people: pa.Array) -> NDArray[np.int64]:
+    """A number for each individual, by its number or its stored name."""
+    if not pa.types.is_integer(people.type):
+        people = people.dictionary_encode().indices
+    numbers = to_numpy(people).astype(np.int64)
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < 2**31:
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def _sort(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of numbers in their order: sorted together with them where both fit, which is faster."""
+    bits = int(pairs.size).bit_length()
+    if not pairs.size or int(pairs.max()).bit_length() + bits > 63:
+        return np.argsort(pairs, kind="stable")
+    packed = (pairs << bits) | np.arange(pairs.size)
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
+
+
+def _add_up(values: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
+    """The sums of values from each start on; in numbers without end where they could be too large."""
+    if not values.size:
+        return np.zeros(0, np.int64)
+    farthest = max(int(values.max()), -int(values.min())) * int(sizes.max())
+    return np.add.reduceat(values.astype(np.int64 if farthest < 2**62 else object), starts)
 
 
 def _hold_to_norm(
-    connection: duckdb.DuckDBPyConnection, share: str, clip: Clip, *, groups: int
+    shares: NDArray[np.int64],
+    clip: Clip,
+    *,
+    firsts: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    groups: int,
 ) -> NDArray[np.int64]:
-    """The sums over individuals of a column of _sf_shares, in so many groups; or who has which norm."""
+    """The sums over individuals of their shares, each from one of `firsts` on; or who has which norm."""
+    sizes = np.diff(firsts, append=shares.size)
     if clip.norm == "L1" or groups == 1:
-        norm = f"sum(abs({share}))"
+        norms = _add_up(np.abs(shares), firsts, sizes)
     else:
+        # Exact sums, since what doubles round must not depend on who else is there.
+        high, low = np.divmod(np.abs(shares), 2**26)
+        parts = (_add_up(each, firsts, sizes) for each in (high * high, high * low, low * low))
+        first, second, third = (each.astype(np.float64) for each in parts)
         # Never less than the root: 2^-50 is more than all that doubles round.
-        root = f"sqrt(CAST(sum({share} * {share}) AS DOUBLE))"
-        norm = f"CAST(floor({root} * {1 + 2**-50!r}::DOUBLE) AS HUGEINT) + 1"
-    norms = f"SELECT u, {norm} AS n FROM _sf_shares GROUP BY u"
+        root = np.sqrt(first * 2.0**52 + second * 2.0**27 + third)
+        norms = np.floor(root * (1 + 2.0**-50)).astype(np.int64) + 1
     if clip.bound is None:
-        counted = f"SELECT CAST(least(n, {MOST_STEPS}) AS BIGINT) FROM ({norms})"
-        return tally_norms(to_numpy(connection.sql(counted).to_arrow_table().column(0).combine_chunks()))
-    scaled = (
-        f"CASE WHEN n <= {clip.bound} THEN {share} "
-        f"ELSE sign({share}) * ((abs({share}) * {clip.bound}) // n) END"
-    )
-    total = f"CAST(greatest(least(sum({scaled}), {_SATURATED}), -{_SATURATED}) AS BIGINT)"
-    table = connection.sql(
-        f"SELECT cell, {total} FROM _sf_shares JOIN ({norms}) USING (u) GROUP BY cell"
-    ).to_arrow_table()
-    values = np.zeros(groups, np.int64)
-    values[to_numpy(table.column(0).combine_chunks())] = to_numpy(table.column(1).combine_chunks())
-    return values
+        return tally_norms(np.minimum(norms, MOST_STEPS).astype(np.int64))
+    norms = np.repeat(norms, sizes)
+    over = norms > clip.bound
+    scaled = shares.copy()
+    scaled[over] = np.sign(shares[over]) * _divide(np.abs(shares[over]), clip.bound, norms[over])
+    large = clip.bound * max(1, firsts.size) >= 2**62
+    values = np.zeros(groups, object if large else np.int64)
+    np.add.at(values, cells, scaled.astype(values.dtype))
+    return np.clip(values, -_SATURATED, _SATURATED).astype(np.int64)
+
+
+def _divide(shares: NDArray[np.int64], bound: int, norms: NDArray[Any]) -> NDArray[np.int64]:
+    """Return shares * bound // norms, exactly; shares are up to 2^51, and the norms beyond the bound."""
+    if norms.size and (norms.dtype == object or int(norms.max()) >= 2**60):
+        large: NDArray[np.int64] = (shares.astype(object) * bound // norms).astype(np.int64)
+        return large
+    # Doubles are off by less than one. The rest is below 2^62, so that it is right although products wrap.
+    guess = np.floor(shares * (bound / norms)).astype(np.int64)
+    rest = shares * np.int64(bound) - guess * norms
+    exact: NDArray[np.int64] = guess + rest // norms
+    return exact
 
 
 def _bound_rows(connection: duckdb.DuckDBPyConnection, checked: Checked) -> str:
