@@ -114,8 +114,8 @@ CEILINGS = {
     "modules with a single importer": 58,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
-    "lines of source": 102_464,  # dashboards, basket, notices and claims of the server: 900; forecasts: 235
-    "lines of tests": 71_587,  # 700 of them compare the code with what is proved
+    "lines of source": 102_890,  # the server's pages and claims: 900; forecasts: 235; a ledger's summary: 420
+    "lines of tests": 71_940,  # 700 compare code and proofs, 340 a ledger's summary and its chain
 }
 
 

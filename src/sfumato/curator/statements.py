@@ -433,8 +433,7 @@ class Desk:
         names, question = name_columns_asked(plan), self.question(plan)
         if names is None or question is None:
             return None
-        releases = self._releases(plan)
-        releases = [each for each in releases if each.has_columns(names)]
+        releases = [each for each in self._releases(plan) if each.has_columns(names)]
         for released in releases:
             if not released.is_known:
                 released.replay(progress)
@@ -446,8 +445,7 @@ class Desk:
 
     def _offer_models(self, plan: QueryPlan, statement: Statement) -> str:
         """What EXPLAIN says of models that answer a statement; they are not derived for that."""
-        releases = self._releases(plan)
-        found = [each.name for each in releases if each.can_ask(statement)]
+        found = [each.name for each in self._releases(plan) if each.can_ask(statement)]
         more = "a model whose error is not known, for nothing: DP-SELECT FREE ..."
         return f"\n  estimate     {found[0]} has {more}" if found else ""
 

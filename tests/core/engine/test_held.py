@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.algebra.measures import MOST_STEPS, NORMS, Clip
-from sfumato.core.engine.aggregates import _divide, _hold_to_norm, _sort
+from sfumato.core.engine.bounded import divide, hold_to_norm, sort_places
 
 amounts = st.integers(-MOST_STEPS, MOST_STEPS) | st.integers(-20, 20)
 shares = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), amounts), min_size=1, max_size=30)
@@ -42,7 +42,7 @@ def test_everybody_is_held_to_the_norm_and_nobody_within_it_is_changed(made, bou
         mine = [each for each in made if each[0] == person]
         cells = np.array([cell for _, cell, _ in mine])
         given = np.array([amount for _, _, amount in mine])
-        found = _hold_to_norm(given, clip, firsts=np.array([0]), cells=cells, groups=groups)
+        found = hold_to_norm(given, clip, firsts=np.array([0]), cells=cells, groups=groups)
         size = (
             sum(abs(int(each)) for each in found)
             if norm == "L1"
@@ -59,14 +59,14 @@ def test_everybody_is_held_to_the_norm_and_nobody_within_it_is_changed(made, bou
     firsts = np.array([k for k, each in enumerate(made) if k == 0 or made[k - 1][0] != each[0]], np.int64)
     cells = np.array([cell for _, cell, _ in made], np.int64)
     given = np.array([amount for _, _, amount in made], np.int64)
-    total = _hold_to_norm(given, clip, firsts=firsts, cells=cells, groups=groups)
+    total = hold_to_norm(given, clip, firsts=firsts, cells=cells, groups=groups)
     alone = np.zeros(groups, np.int64)
     for start, end in zip(firsts, [*firsts[1:], len(made)], strict=True):
-        alone += _hold_to_norm(
+        alone += hold_to_norm(
             given[start:end], clip, firsts=np.array([0]), cells=cells[start:end], groups=groups
         )
     assert total.tolist() == alone.tolist()
-    counted = _hold_to_norm(given, Clip(norm=norm), firsts=firsts, cells=cells, groups=groups)
+    counted = hold_to_norm(given, Clip(norm=norm), firsts=firsts, cells=cells, groups=groups)
     assert len(counted) == len(NORMS)
     assert counted.sum() == sum(1 for each in hold(made, clip, groups=groups)[1] if each != 0)
 
@@ -76,10 +76,10 @@ def test_scaling_down_is_exact(made, bound):
     given = np.array([amount for amount, _ in made])
     norms = np.array([bound + 1 + more for _, more in made])
     expected = [amount * bound // (bound + 1 + more) for amount, more in made]
-    assert _divide(given, bound, norms).tolist() == expected
+    assert divide(given, bound, norms).tolist() == expected
 
 
 @given(st.lists(st.integers(0, 2**61) | st.integers(0, 50)))
 def test_places_are_in_the_order_of_the_numbers(numbers):
     pairs = np.array(numbers, np.int64)
-    assert pairs[_sort(pairs)].tolist() == sorted(numbers)
+    assert pairs[sort_places(pairs)].tolist() == sorted(numbers)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.core.algebra.expressions import is_condition, list_untold_conditions, make_total, shield
-from sfumato.core.algebra.measures import MOST_STEPS, Checked, Clip, Measure, tally_individuals, tally_norms
+from sfumato.core.algebra.measures import MOST_STEPS, Checked, Measure, tally_individuals
 from sfumato.core.algebra.rows import (
     Among,
     Filter,
@@ -33,6 +33,7 @@ from sfumato.core.algebra.rows import (
 )
 from sfumato.core.algebra.writing import Writer, count_rows
 from sfumato.core.engine.arrays import to_arrow, to_numpy
+from sfumato.core.engine.bounded import add_up, hold_to_norm, number_people, sort_places
 from sfumato.core.engine.encode import find_interval, quote_name
 from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
 from sfumato.core.errors import refuse
@@ -489,10 +490,10 @@ def _hold_to_norms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> l
     ).to_arrow_table()
     people, cells, *columns = (each.combine_chunks() for each in read.columns)
     del read
-    pairs = _number_people(people)
+    pairs = number_people(people)
     pairs *= checked.size
     pairs += to_numpy(cells)
-    order = _sort(pairs)
+    order = sort_places(pairs)
     pairs = pairs[order]
     starts = np.flatnonzero(np.diff(pairs, prepend=-1))
     cells, people = pairs[starts] % checked.size, pairs[starts] // checked.size
@@ -503,85 +504,12 @@ def _hold_to_norms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> l
     for index, measure in enumerate(measures):
         if measure.clip is None:
             continue
-        shares = sizes if index not in values else _add_up(to_numpy(values[index])[order], starts, sizes)
+        shares = sizes if index not in values else add_up(to_numpy(values[index])[order], starts, sizes)
         times = measure.grid if measure.statistic in ("records", "present") else 1
         most = MOST_STEPS // times + 1  # what is more is held to MOST_STEPS, and its product would not fit
         shares = np.clip(np.clip(shares, -most, most).astype(np.int64) * times, -MOST_STEPS, MOST_STEPS)
-        held.append(_hold_to_norm(shares, measure.clip, firsts=firsts, cells=cells, groups=checked.size))
+        held.append(hold_to_norm(shares, measure.clip, firsts=firsts, cells=cells, groups=checked.size))
     return held
-
-
-def _number_people(people: pa.Array) -> NDArray[np.int64]:
-    """A number for each individual, by its number or its stored name."""
-    if not pa.types.is_integer(people.type):
-        people = people.dictionary_encode().indices
-    numbers = to_numpy(people).astype(np.int64)
-    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < 2**31:
-        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
-    return numbers
-
-
-def _sort(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of numbers in their order: sorted together with them where both fit, which is faster."""
-    bits = int(pairs.size).bit_length()
-    if not pairs.size or int(pairs.max()).bit_length() + bits > 63:
-        return np.argsort(pairs, kind="stable")
-    packed = (pairs << bits) | np.arange(pairs.size)
-    packed.sort()
-    packed &= (1 << bits) - 1
-    return packed
-
-
-def _add_up(values: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
-    """The sums of values from each start on; in numbers without end where they could be too large."""
-    if not values.size:
-        return np.zeros(0, np.int64)
-    farthest = max(int(values.max()), -int(values.min())) * int(sizes.max())
-    return np.add.reduceat(values.astype(np.int64 if farthest < 2**62 else object), starts)
-
-
-def _hold_to_norm(
-    shares: NDArray[np.int64],
-    clip: Clip,
-    *,
-    firsts: NDArray[np.int64],
-    cells: NDArray[np.int64],
-    groups: int,
-) -> NDArray[np.int64]:
-    """The sums over individuals of their shares, each from one of `firsts` on; or who has which norm."""
-    sizes = np.diff(firsts, append=shares.size)
-    if clip.norm == "L1" or groups == 1:
-        norms = _add_up(np.abs(shares), firsts, sizes)
-    else:
-        # Exact sums, since what doubles round must not depend on who else is there.
-        high, low = np.divmod(np.abs(shares), 2**26)
-        parts = (_add_up(each, firsts, sizes) for each in (high * high, high * low, low * low))
-        first, second, third = (each.astype(np.float64) for each in parts)
-        # Never less than the root: 2^-50 is more than all that doubles round.
-        root = np.sqrt(first * 2.0**52 + second * 2.0**27 + third)
-        norms = np.floor(root * (1 + 2.0**-50)).astype(np.int64) + 1
-    if clip.bound is None:
-        return tally_norms(np.minimum(norms, MOST_STEPS).astype(np.int64))
-    norms = np.repeat(norms, sizes)
-    over = norms > clip.bound
-    scaled = shares.copy()
-    scaled[over] = np.sign(shares[over]) * _divide(np.abs(shares[over]), clip.bound, norms[over])
-    large = clip.bound * max(1, firsts.size) >= 2**62
-    values = np.zeros(groups, object if large else np.int64)
-    np.add.at(values, cells, scaled.astype(values.dtype))
-    return np.clip(values, -_SATURATED, _SATURATED).astype(np.int64)
-
-
-def _divide(shares: NDArray[np.int64], bound: int, norms: NDArray[Any]) -> NDArray[np.int64]:
-    """Return shares * bound // norms, exactly; shares are up to 2^51, and the norms beyond the bound."""
-    if norms.size and (norms.dtype == object or int(norms.max()) >= 2**60):
-        large: NDArray[np.int64] = (shares.astype(object) * bound // norms).astype(np.int64)
-        return large
-    # Doubles are off by less than one. The rest is below 2^62, so that it is right although products wrap.
-    guess = np.floor(shares * (bound / norms)).astype(np.int64)
-    rest = shares * np.int64(bound) - guess * norms
-    exact: NDArray[np.int64] = guess + rest // norms
-    return exact
 
 
 def _bound_rows(connection: duckdb.DuckDBPyConnection, checked: Checked) -> str:

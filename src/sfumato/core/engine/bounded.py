@@ -1,6 +1,7 @@
 """The bounded records of a sealed table as DuckDB reads them, and how it counts individuals in cells.
 
-Everything here reads the relation `encoded` that is made on one connection.
+What begins with a connection reads the relation `encoded` that is made on it. At the end individuals are
+held to a norm, in arrays.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.core.algebra.measures import MOST_STEPS, Clip, tally_norms
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.base import TrueCounts, cell_code
 from sfumato.core.engine.counts import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _Read = tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]
 
 _BATCH_ROWS = 2**20
+_SATURATED = 2**62
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
@@ -270,3 +273,76 @@ def finish_sums(question: Residuals, sums: NDArray[np.int64]) -> TrueCounts:
     if question.queries is not None:
         sums = question.queries.apply(sums)
     return TrueCounts(question.columns, sums)
+
+
+def number_people(people: pa.Array) -> NDArray[np.int64]:
+    """A number for each individual, by its number or its stored name."""
+    if not pa.types.is_integer(people.type):
+        people = people.dictionary_encode().indices
+    numbers = to_numpy(people).astype(np.int64)
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < 2**31:
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def sort_places(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of numbers in their order: sorted together with them where both fit, which is faster."""
+    bits = int(pairs.size).bit_length()
+    if not pairs.size or int(pairs.max()).bit_length() + bits > 63:
+        return np.argsort(pairs, kind="stable")
+    packed = (pairs << bits) | np.arange(pairs.size)
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
+
+
+def add_up(values: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
+    """The sums of values from each start on; in numbers without end where they could be too large."""
+    if not values.size:
+        return np.zeros(0, np.int64)
+    farthest = max(int(values.max()), -int(values.min())) * int(sizes.max())
+    return np.add.reduceat(values.astype(np.int64 if farthest < 2**62 else object), starts)
+
+
+def hold_to_norm(
+    shares: NDArray[np.int64],
+    clip: Clip,
+    *,
+    firsts: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    groups: int,
+) -> NDArray[np.int64]:
+    """The sums over individuals of their shares, each from one of `firsts` on; or who has which norm."""
+    sizes = np.diff(firsts, append=shares.size)
+    if clip.norm == "L1" or groups == 1:
+        norms = add_up(np.abs(shares), firsts, sizes)
+    else:
+        # Exact sums, since what doubles round must not depend on who else is there.
+        high, low = np.divmod(np.abs(shares), 2**26)
+        parts = (add_up(each, firsts, sizes) for each in (high * high, high * low, low * low))
+        first, second, third = (each.astype(np.float64) for each in parts)
+        # Never less than the root: 2^-50 is more than all that doubles round.
+        root = np.sqrt(first * 2.0**52 + second * 2.0**27 + third)
+        norms = np.floor(root * (1 + 2.0**-50)).astype(np.int64) + 1
+    if clip.bound is None:
+        return tally_norms(np.minimum(norms, MOST_STEPS).astype(np.int64))
+    norms = np.repeat(norms, sizes)
+    over = norms > clip.bound
+    scaled = shares.copy()
+    scaled[over] = np.sign(shares[over]) * divide(np.abs(shares[over]), clip.bound, norms[over])
+    large = clip.bound * max(1, firsts.size) >= 2**62
+    values = np.zeros(groups, object if large else np.int64)
+    np.add.at(values, cells, scaled.astype(values.dtype))
+    return np.clip(values, -_SATURATED, _SATURATED).astype(np.int64)
+
+
+def divide(shares: NDArray[np.int64], bound: int, norms: NDArray[Any]) -> NDArray[np.int64]:
+    """Return shares * bound // norms, exactly; shares are up to 2^51, and the norms beyond the bound."""
+    if norms.size and (norms.dtype == object or int(norms.max()) >= 2**60):
+        large: NDArray[np.int64] = (shares.astype(object) * bound // norms).astype(np.int64)
+        return large
+    # Doubles are off by less than one. The rest is below 2^62, so that it is right although products wrap.
+    guess = np.floor(shares * (bound / norms)).astype(np.int64)
+    rest = shares * np.int64(bound) - guess * norms
+    exact: NDArray[np.int64] = guess + rest // norms
+    return exact
