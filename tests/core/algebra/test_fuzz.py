@@ -306,13 +306,12 @@ def test_whoever_plans_a_query_it_is_refused_or_moves_by_its_sensitivity(tmp_pat
 
 
 def test_clips_that_are_not_applied_are_noticed(tmp_path, monkeypatch):
-    hold = aggregates._hold_to_norm
+    hold = aggregates.hold_to_norm
 
-    def forget(connection, share, clip, *, groups):
-        most = clip.bound and core.MOST_STEPS
-        return hold(connection, share, core.Clip(clip.norm, most), groups=groups)
+    def forget(shares, clip, **places):
+        return hold(shares, core.Clip(clip.norm, clip.bound and core.MOST_STEPS), **places)
 
-    monkeypatch.setattr(aggregates, "_hold_to_norm", forget)
+    monkeypatch.setattr(aggregates, "hold_to_norm", forget)
     assert run(tmp_path, "add-remove", count=150)[1]
 
 
