@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 GENESIS = "0" * 64
-_AT_ONCE = 100  # entries that are read together from the end
 
 Purpose = Literal["release", "statement", "other"]
 
@@ -154,8 +153,11 @@ class Entries(Sequence[Entry]):
         return iter(self[:])
 
     def __reversed__(self) -> Iterator[Entry]:
-        for end in range(self._count, 0, -_AT_ONCE):
-            yield from reversed(self[max(0, end - _AT_ONCE) : end])
+        end, step = self._count, 4
+        while end:  # more at once the longer somebody looks back
+            start = max(0, end - step)
+            yield from reversed(self[start:end])
+            end, step = start, 2 * step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
