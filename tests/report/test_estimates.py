@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.cli import run_main
 from sfumato.report.facts import count_records, estimate_counts, expect_noise, read_facts
 from sfumato.report.fields import choose_axes
 
@@ -159,6 +160,7 @@ def test_a_series_is_drawn_by_the_counts_that_follow_from_it(tmp_path, through):
     assert by_ward.half == pytest.approx(float(told["total_95"]), rel=1e-5)
     assert cells.half == pytest.approx(float(told["count_95"]), rel=1e-5)
     assert count_records(facts) == pytest.approx(100 * through, abs=2)
+    run_main("report", "out", "--truth", "t.parquet", cwd=tmp_path)
 
 
 def test_a_map_is_added_up_by_what_is_expected(folders, tmp_path):

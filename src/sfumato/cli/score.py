@@ -350,12 +350,12 @@ def _compare_one(
     record = compare_pair(pair, progress=stage).to_record()
 
     def count(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - as many axes as fields
-        cells = np.zeros(pair.truth.rows, np.int64)
-        for field in fields:
-            cells = cells * field.size + pair.truth.codes[field.name]
         shape = tuple(field.size for field in fields)
-        counted = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
-        return counted.reshape(shape)
+        codes = np.stack([pair.truth.codes[field.name] for field in fields])
+        kept = (codes < np.array(shape)[:, None]).all(axis=0)  # a series has released its first periods
+        cells = np.ravel_multi_index(tuple(codes[:, kept]), shape)
+        weights = None if pair.truth.weights is None else pair.truth.weights[kept]
+        return np.bincount(cells, weights, minlength=int(np.prod(shape))).reshape(shape)
 
     drawn = tuple(field for field in (axes.place, axes.time) if field is not None)
     wanted = [*((field,) for field in facts.shown), drawn, choose_cells(facts, axes)]
