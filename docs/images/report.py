@@ -59,7 +59,7 @@ def main() -> None:
             os.chdir(folder)
             Walk(HERE.parent / "tutorial-map.md").run()
             browser.open(folder / "city" / "january-report.html", width=1280)
-            keep(browser, "tutorial-map.png", SLIDER, height=880)
+            keep(browser, "tutorial-map.png", ".frame.shown", height=760)
 
 
 def explore(browser: Browser, folder: Path) -> None:
