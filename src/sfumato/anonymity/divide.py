@@ -39,7 +39,7 @@ from sfumato.anonymity.encode import (
     number_rows,
     value_type,
 )
-from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, count_values, make_tallies
+from sfumato.anonymity.models import Model, ModelKind, Models, Sensitive, count_values
 from sfumato.core.errors import AnonymityError
 from sfumato.tables.read import is_text
 
@@ -427,13 +427,13 @@ def cut_with_models(
     column's and lowest code's is first. A part without a cut that fits is a class. The whole table satisfies
     the models, or they could not have been made, so every part does.
     """
-    from sfumato.anonymity.kernels.models import find_fitting
+    from sfumato.anonymity.kernels.models import find_cut
     from sfumato.anonymity.kernels.mondrian import cut_part, make_cuts, make_scratch, score_cuts
 
     codes, rows = tuples.codes, tuples.rows
     order = np.arange(tuples.size)
     spare = np.empty(tuples.size, np.int64)
-    scratch, cuts, tallies = make_scratch(space), make_cuts(space), make_tallies(models.arrays)
+    scratch, cuts = make_scratch(space), make_cuts(space)
     classes = np.empty(tuples.size, np.int32)
     count = 0
     waiting = [(0, tuples.size)]
@@ -444,7 +444,7 @@ def cut_with_models(
         chosen = -1
         if made:
             sequence = np.argsort(cuts.scores[:made], kind="stable")
-            chosen = find_fitting(codes, order, start, end, cuts, sequence, models.arrays, tallies)
+            chosen = find_cut(codes, order, start, end, cuts, sequence, models.arrays)
         if chosen < 0:
             classes[order[start:end]] = count
             count += 1

@@ -83,24 +83,14 @@ def count_values(
     return Sensitive(name, values.size, starts, dense.astype(np.int32), counts.astype(np.int64))
 
 
-class Values(NamedTuple):
-    """How often each tuple has which values of all sensitive columns.
-
-    The values of tuple i in a column are codes[starts[column, i]:starts[column, i + 1]], counted by `counts`.
-    """
-
-    starts: NDArray[np.int64]
-    codes: NDArray[np.int32]
-    counts: NDArray[Any]
-
-
 class ModelArrays(NamedTuple):
     """Models and sensitive columns as compiled loops read them.
 
     kinds, columns  of every model: which it is, and the number of its sensitive column
     limits          of every model: its limit as a float, for entropy, closeness and disclosure
     wholes          of every model: its limits as whole numbers: l, then c as numerator and denominator
-    values          the values by tuple
+    starts, codes   the values of tuple i in a column are codes[starts[column, i]:starts[column, i + 1]]
+    counts          how often it has each of them
     offsets         where each column begins in the three arrays that follow
     totals          how often the whole table has each value
     cumulated       the same of all values up to each
@@ -111,18 +101,13 @@ class ModelArrays(NamedTuple):
     columns: NDArray[np.int64]
     limits: NDArray[np.float64]
     wholes: NDArray[np.int64]
-    values: Values
+    starts: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    counts: NDArray[Any]
     offsets: NDArray[np.int64]
     totals: NDArray[Any]
     cumulated: NDArray[Any]
     areas: NDArray[Any]
-
-
-class Tallies(NamedTuple):
-    """Room in which the values of two classes are counted: how often each occurs, and which do."""
-
-    counts: NDArray[Any]
-    touched: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -171,18 +156,12 @@ class Models:
         return Models(self.models, tuple(each.restrict(kept) for each in self.sensitives))
 
 
-def make_tallies(arrays: ModelArrays) -> Tallies:
-    """Returns room for the values of the sensitive column with most of them."""
-    most = int(np.diff(arrays.offsets).max(initial=0))
-    return Tallies(np.zeros((2, most), arrays.totals.dtype), np.zeros((2, most), np.int64))
-
-
 def _find_satisfied(class_of: NDArray[np.int32], count: int, arrays: ModelArrays) -> NDArray[np.bool_]:
-    from sfumato.anonymity.kernels.models import find_satisfied
+    from sfumato.anonymity.kernels.models import judge_classes
 
     order = np.argsort(class_of, kind="stable")
     starts = np.searchsorted(class_of[order], np.arange(count + 1))
-    found: NDArray[np.bool_] = find_satisfied(order, starts, arrays, make_tallies(arrays))
+    found: NDArray[np.bool_] = judge_classes(order, starts, arrays)
     return found
 
 
@@ -214,11 +193,9 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
         columns=columns,
         limits=limits,
         wholes=wholes,
-        values=Values(
-            np.array(starts, np.int64) if starts else np.zeros((0, 1), np.int64),
-            _join([each.codes for each in sensitives], np.int32),
-            _join([each.counts for each in sensitives], kind),
-        ),
+        starts=np.array(starts, np.int64) if starts else np.zeros((0, 1), np.int64),
+        codes=_join([each.codes for each in sensitives], np.int32),
+        counts=_join([each.counts for each in sensitives], kind),
         offsets=np.cumsum([0, *(each.size for each in totals)], dtype=np.int64),
         totals=_join(totals, kind),
         cumulated=_join(cumulated, kind),

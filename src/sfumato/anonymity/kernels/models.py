@@ -1,6 +1,6 @@
 """Whether equivalence classes satisfy models: sensitive values are counted and compared with the table's.
 
-`arrays` and `tallies` are `models.ModelArrays` and `models.Tallies`. Counts are whole numbers or, for tables
+`arrays` are `models.ModelArrays`. Counts are whole numbers or, for tables
 so large that products of counts would not fit, floats: a zero is written `count - count` to be of the same
 type. Shares are compared as products of counts, a / b < c / d as a * d < c * b: whole numbers stay exact.
 """
@@ -90,7 +90,7 @@ def _satisfies(kind, limit, wholes, counts, values, inside, totals, cumulated, a
 
 
 @njit(cache=True, nogil=True)
-def _satisfies_column(column, counts, values, arrays):
+def _holds_in_column(column, counts, values, arrays):
     """Returns whether a class whose values are counted satisfies the models of one sensitive column."""
     if values.size == 0:
         return True  # nobody of it is released
@@ -111,69 +111,69 @@ def _satisfies_column(column, counts, values, arrays):
 
 
 @njit(cache=True, nogil=True)
-def _count(number, column, values, counts, touched, used):
+def _make_room(arrays):
+    """Returns room for the values of two classes: how often each occurs, and which do."""
+    most = 0
+    for column in range(arrays.offsets.size - 1):
+        most = max(most, arrays.offsets[column + 1] - arrays.offsets[column])
+    return np.zeros((2, most), arrays.totals.dtype), np.zeros((2, most), np.int64)
+
+
+@njit(cache=True, nogil=True)
+def _tally_tuple(number, column, arrays, counts, touched, used):
     """Returns the number of values seen so far, after counting those of one tuple."""
-    for place in range(values.starts[column, number], values.starts[column, number + 1]):
-        code = values.codes[place]
+    for place in range(arrays.starts[column, number], arrays.starts[column, number + 1]):
+        code = arrays.codes[place]
         if counts[code] == 0:
             touched[used] = code
             used += 1
-        counts[code] += values.counts[place]
+        counts[code] += arrays.counts[place]
     return used
 
 
 @njit(cache=True, nogil=True)
-def _is_satisfied(order, start, end, arrays, tallies):
-    """Returns whether the class of the tuples order[start:end] satisfies all models of `arrays`."""
-    counts, touched = tallies.counts[0], tallies.touched[0]
-    for column in range(arrays.values.starts.shape[0]):
-        used = 0
-        for place in range(start, end):
-            used = _count(order[place], column, arrays.values, counts, touched, used)
-        found = touched[:used]
-        found.sort()  # the ordered distance goes from the lowest value to the highest
-        fits = _satisfies_column(column, counts, found, arrays)
-        for value in found:
-            counts[value] = 0
-        if not fits:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def find_satisfied(order, starts, arrays, tallies):
-    """For every class whether it satisfies all models; class i is order[starts[i]:starts[i + 1]].
-
-    `tallies` is room for counting, all counts zero before and after.
-    """
-    satisfied = np.empty(starts.size - 1, np.bool_)
+def judge_classes(order, starts, arrays):
+    """For every class whether it satisfies all models; class i is order[starts[i]:starts[i + 1]]."""
+    rooms, lists = _make_room(arrays)
+    counts, touched = rooms[0], lists[0]
+    satisfied = np.ones(starts.size - 1, np.bool_)
     for each in range(satisfied.size):
-        satisfied[each] = _is_satisfied(order, starts[each], starts[each + 1], arrays, tallies)
+        for column in range(arrays.starts.shape[0]):
+            used = 0
+            for place in range(starts[each], starts[each + 1]):
+                used = _tally_tuple(order[place], column, arrays, counts, touched, used)
+            found = touched[:used]
+            found.sort()  # the ordered distance goes from the lowest value to the highest
+            fits = _holds_in_column(column, counts, found, arrays)
+            for value in found:
+                counts[value] = 0
+            if not fits:
+                satisfied[each] = False
+                break
     return satisfied
 
 
 @njit(cache=True, nogil=True)
-def find_fitting(codes, order, start, end, cuts, sequence, arrays, tallies):
+def find_cut(codes, order, start, end, cuts, sequence, arrays):
     """The first of `cuts`, in the order of `sequence`, both of whose sides satisfy all models; -1 if none is.
 
-    The part that is cut is order[start:end], `codes` are by tuple and column. `arrays` are the models and
-    sensitive values; `tallies` is room for counting.
+    The part that is cut is order[start:end], `codes` are by tuple and column.
     """
-    counts, touched = tallies.counts, tallies.touched
+    counts, touched = _make_room(arrays)
     for cut in sequence:
         column, mark, alone = cuts.columns[cut], cuts.codes[cut], cuts.alone[cut]
         fits = True
-        for sensitive in range(arrays.values.starts.shape[0]):
+        for sensitive in range(arrays.starts.shape[0]):
             used = np.zeros(2, np.int64)
             for place in range(start, end):
                 number = order[place]
                 code = codes[number, column]
                 side = 0 if code == mark or (alone == 0 and code < mark) else 1
-                used[side] = _count(number, sensitive, arrays.values, counts[side], touched[side], used[side])
+                used[side] = _tally_tuple(number, sensitive, arrays, counts[side], touched[side], used[side])
             for side in range(2):
                 found = touched[side, : used[side]]
                 found.sort()
-                fits = fits and _satisfies_column(sensitive, counts[side], found, arrays)
+                fits = fits and _holds_in_column(sensitive, counts[side], found, arrays)
                 for value in found:
                     counts[side, value] = 0
             if not fits:
