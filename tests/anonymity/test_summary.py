@@ -44,8 +44,8 @@ def test_risk_before_is_of_the_original_table_and_after_of_the_released():
     assert found.before.unique == 1
     assert found.after.prosecutor.largest == pytest.approx(1 / 3)
     assert found.after.unique == 0
-    assert found.found.k == 3
-    assert found.released == found.records == 6
+    assert found.release.measured.k == 3
+    assert found.release.made.table.num_rows == found.release.original.num_rows == 6
     assert found.before.population == found.after.population == "table"
     assert found.linked_before is found.linked_after is None
 

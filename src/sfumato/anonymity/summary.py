@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.anonymity.attack.link import Linkage, Published, link_tables
-from sfumato.anonymity.check import NOT_DP, Anonymity, Tally, check_names, tally_rows
+from sfumato.anonymity.check import NOT_DP, Tally, check_names, tally_rows
 from sfumato.anonymity.release import decode_text
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
 from sfumato.core.engine.arrays import to_arrow
@@ -22,7 +22,6 @@ from sfumato.report.pages.words import short
 from sfumato.tables.read import TableLike, read_table, spell_table
 
 if TYPE_CHECKING:
-    from sfumato.anonymity.labels import Loss
     from sfumato.anonymity.options import Options
     from sfumato.anonymity.release import Released
 
@@ -157,47 +156,34 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Summary:
-    """What was asked and found, and what the release did to risk and use. It holds no value of a record.
+    """What the release did to risk and use, beside what was asked and found. It prints no value of a record.
 
     `before` is about the quasi-identifiers of the original table as they are. `subsets` are the columns that
     single out most records, in the original table and in the released; classes below `small` are small there.
-    `tried` are the methods that made classes, each with its NCP, the released one first.
-    `people` are the fewest individuals of a class, if k counts them; risks and subsets are then about people.
+    Where the release counts people, risks and subsets are about people.
     """
 
-    options: Options
-    found: Anonymity
-    records: int
-    suppressed: int
-    suppressed_cells: float
+    release: Released
     before: Risk
     after: Risk
     small: int
     subsets: tuple[tuple[Subset, Subset], ...]
-    loss: Loss
-    tried: Mapping[str, float]
     accuracy: Accuracy | None = None
     linked_before: Linkage | None = None
     linked_after: Linkage | None = None
-    people: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def made_by(self) -> str:
         """The method that made the classes, and what the other one would have lost."""
-        method, *others = self.tried
-        told = "".join(f", which loses no more than {each} ({self.tried[each]:.1%})" for each in others)
+        method, *others = tried = self.release.made.tried
+        told = "".join(f", which loses no more than {each} ({tried[each]:.1%})" for each in others)
         return f"{method}{told}"
-
-    @property
-    def released(self) -> int:
-        """The number of released records."""
-        return self.records - self.suppressed
 
     @property
     def counted(self) -> str:
         """What k and the risks count: people, each once in a class, or records."""
-        return "records" if self.people is None else "people"
+        return "records" if self.release.people is None else "people"
 
     def to_record(self) -> dict[str, Any]:
         """Returns all of it for JSON; docs/anonymity.md explains the keys."""
@@ -207,19 +193,21 @@ class Summary:
                 "before": _record_linkage(self.linked_before),
                 "after": _record_linkage(self.linked_after),
             }
+        release, made = self.release, self.release.made
+        records = release.original.num_rows
         return {
             "internal": INTERNAL,
             "model": NOT_DP,
             "matching": MATCHING,
-            "asked": self.options.to_record(),
-            "found": self.found.to_record(),
-            "people": self.people,
+            "asked": release.options.to_record(),
+            "found": release.measured.to_record(),
+            "people": release.people,
             "records": {
-                "original": self.records,
-                "released": self.released,
-                "suppressed": self.suppressed,
-                "suppressed_share": self.suppressed / max(1, self.records),
-                "suppressed_cells_share": self.suppressed_cells,
+                "original": records,
+                "released": made.table.num_rows,
+                "suppressed": release.suppressed,
+                "suppressed_share": release.suppressed / max(1, records),
+                "suppressed_cells_share": made.suppressed_cells,
             },
             "risk": {"before": self.before.to_record(), "after": self.after.to_record()},
             "small_class": self.small,
@@ -231,7 +219,7 @@ class Summary:
                 }
                 for before, after in self.subsets
             ],
-            "loss": {**asdict(self.loss), "ncp_by_method": dict(self.tried)},
+            "loss": {**asdict(made.loss), "ncp_by_method": dict(made.tried)},
             "accuracy": None if self.accuracy is None else self.accuracy.to_record(),
             "linkage": linkage,
             "notes": list(self.notes),
@@ -256,7 +244,7 @@ def summarise(
     >>> people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "flu"]}
     >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill")
     >>> found = summarise(release_table(people, options))
-    >>> found.before.prosecutor.largest, found.after.prosecutor.largest, found.found.k
+    >>> found.before.prosecutor.largest, found.after.prosecutor.largest, found.release.measured.k
     (1.0, 0.5, 2)
     """
     options, names = released.options, list(released.options.quasi_identifiers)
@@ -283,21 +271,14 @@ def summarise(
     if people is not None:
         linked = (_link(original, people, options), _link(made, people, options))
     return Summary(
-        options=options,
-        found=released.measured,
-        records=original.num_rows,
-        suppressed=released.suppressed,
-        suppressed_cells=released.made.suppressed_cells,
+        release=released,
         before=risks[0],
         after=risks[1],
         small=small,
         subsets=_find_subsets(before, after, names, small),
-        loss=released.made.loss,
-        tried=released.made.tried,
         accuracy=accuracy,
         linked_before=linked[0],
         linked_after=linked[1],
-        people=released.people,
         notes=(*released.notes, *notes),
     )
 
@@ -422,13 +403,15 @@ def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
 
     Recursive diversity holds or does not, and a file in which it does not is never handed over.
     """
-    found, options = summary.found, summary.options
+    found, options = summary.release.measured, summary.release.options
     models: list[tuple[str, str, str]] = []
     if options.k_map:
         models.append(("k-map =", f"{found.k_map}", f"{options.k}"))
         models.append(("k =", f"{found.k}", "1"))
     elif options.individual is not None:
-        models.append(("k =", f"{summary.people} people", f"{options.k} people, checked before writing"))
+        models.append(
+            ("k =", f"{summary.release.people} people", f"{options.k} people, checked before writing")
+        )
     else:
         models.append(("k =", f"{found.k}", f"{options.k}"))
     if found.l is not None:
@@ -488,8 +471,10 @@ def build_page(summary: Summary, *, name: str) -> bytes:
         "attackers": {},
         "subsets": {} if summary.subsets else None,
         "loss": {
-            "ncp": sorted(summary.loss.ncp_by_column.items(), key=lambda each: -each[1]),
-            "entropy": sorted(summary.loss.entropy_loss_by_column.items(), key=lambda each: -each[1]),
+            "ncp": sorted(summary.release.made.loss.ncp_by_column.items(), key=lambda each: -each[1]),
+            "entropy": sorted(
+                summary.release.made.loss.entropy_loss_by_column.items(), key=lambda each: -each[1]
+            ),
         },
         "accuracy": None if summary.accuracy is None else {},
         "linkage": None if summary.linked_before is None or summary.linked_after is None else {},
