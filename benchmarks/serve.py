@@ -6,14 +6,18 @@ Clients are threads of another process with psycopg on the PostgreSQL wire, each
 own. New statements are all different and each is charged durably; stored ones were answered before. The
 peer is a PostgreSQL server that counts the same 4,000 rows plainly: what a database without privacy costs.
 `--deep` repeats the new statements after so many charges. CPU is that of the server for one statement.
+Pages are those of a steward at rest, asked for one after another over one connection each, after all of that.
 """
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from helpers.served import add_user, serve
+from helpers.served import PASSWORD, add_user, serve
+from sfumato.serve.web.exchange import WORDS
 
 FOLDER = Path(".bench/serve")
 ROWS = 4000
@@ -124,6 +129,7 @@ def main():
         figures = load(served.dsn(), clients, given.seconds, make, pid=served.process.pid)
         show(name, clients, figures, peers.get(clients))
 
+    add_user(FOLDER, "ada", role="steward")
     with serve(FOLDER) as served:
         load(served.dsn(), 1, 1, fresh)
         for clients in given.clients:
@@ -134,6 +140,37 @@ def main():
             while next(marks) < given.deep:
                 load(served.dsn(), 8, 10, fresh)
             measure(f"new, {given.deep:,} charges deep", 8, fresh)
+        measure_pages(served, ask(0.0))
+
+
+def measure_pages(served, paid):
+    """Prints how long pages take, among them a dashboard of six answers and a basket of four questions."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    def send(path, **form):
+        body = urllib.parse.urlencode(form).encode() if form else None
+        with opener.open(served.page + path, body) as reply:
+            return reply.url, reply.read().decode()
+
+    send("/login", name="ada", password=PASSWORD, next="/ask")
+    csrf = re.search('name="csrf" value="([^"]+)"', send("/ask")[1])[1]
+    board = ""
+    for number in range(6):
+        form = {"csrf": csrf, "sql": paid, "title": f"{number}", "onto": board, "name": "Board"}
+        place = send("/dashboards", **form)[0].removeprefix(served.page)
+        board = place.rpartition("/")[2]
+    for number in range(4):
+        asked = f"DP-SELECT 0.1 clinic, COUNT(*) AS n FROM visits WHERE fee > {number + 7} GROUP BY clinic"
+        send("/ask", csrf=csrf, sql=asked, action="basket")
+    places = [path for path, _ in WORDS["places"]["steward"]]
+    for path in (*places, place, "/ask/choose", "/ask/basket", f"/ask?sql={urllib.parse.quote(paid)}"):
+        times = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            send(path)
+            times.append(time.perf_counter() - begun)
+        middle, last = 1000 * np.median(times), 1000 * max(times)
+        print(f"page {path.split('?')[0]:23s} {middle:8.1f} ms, at most {last:8.1f} ms", flush=True)
 
 
 def measure_peer(table, given):

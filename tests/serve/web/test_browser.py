@@ -2,7 +2,9 @@
 
 import pytest
 
+from helpers.site import Site
 from helpers.walk import Walk
+from sfumato.serve.web.exchange import WORDS
 
 
 @pytest.fixture(params=[(1280, False), (390, True)], ids=["laptop", "phone in the dark"])
@@ -117,6 +119,16 @@ def test_a_steward_describes_releases_and_adds_people(walk):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["ada", "ana", "vic"])
+def test_every_page_of_a_role_can_be_reached_and_heard(walk, name):
+    walk.login(name)
+    role = {"ada": "steward", "ana": "analyst", "vic": "viewer"}[name]
+    others = () if role == "viewer" else ("/ask/choose", "/ask/basket")
+    for place in (*(place for place, _ in WORDS["places"][role]), *others):
+        walk.go(place)
+
+
+@pytest.mark.slow
 def test_a_viewer_reads(walk, tmp_path):
     recipe = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic"]\nepsilon = 0.2\n'
     name = f"read-{walk.width}"
@@ -150,3 +162,61 @@ def test_without_scripts_everything_works(browser, site):
     walk.press("[value=price]")
     walk.press("[value=buy]")
     assert walk.ask("document.querySelectorAll('.answer tbody tr').length") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["laptop", "phone in the dark"])
+def test_an_analyst_who_writes_no_sql_has_a_dashboard(browser, tmp_path, width, dark):
+    """From nothing to a dashboard with error bars that others see, by picking and pressing alone."""
+    with Site(tmp_path) as site:
+        walk = Walk(browser, site, width=width, dark=dark)
+
+        def choose(**fields):
+            walk.go("/ask/choose")
+            for name, value in fields.items():
+                field = f"document.querySelector('[name={name}]')"
+                walk.ask(f"{field}.value = {value!r}")
+                walk.ask(f"{field}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+                walk.wait(f"document.querySelector('[data-part=sql] pre').textContent.includes({value!r})")
+            walk.wait("document.querySelector('[value=buy]:not(:disabled)') !== null")
+
+        walk.login("ana")
+        walk.go("/dashboards")
+        assert walk.ask("document.querySelector('main').textContent.includes('There is none yet')")
+        choose(by="clinic")
+        walk.press("[value=buy]")
+        walk.ask("document.querySelector('.tools details').open = true")
+        walk.look()
+        walk.type(".tools [name=title]", "Visits by clinic")
+        walk.type(".tools [name=note]", "Each person counts twice at most.")
+        walk.type(".tools [name=name]", "Clinics")
+        walk.press(".tools details button.primary")
+        assert walk.ask("document.querySelector('h1').textContent") == "Clinics"
+        assert walk.ask("document.querySelectorAll('.board svg .whisker').length") == 9
+        place = walk.ask("location.pathname")
+        # Two more, planned together and bought once.
+        for measure in ("COUNT(*)", "COUNT(DISTINCT person)"):
+            choose(measure=measure, by="month")
+            walk.press("[value=basket]")
+        assert walk.ask("document.querySelectorAll('tbody tr').length") == 2
+        walk.press("[value=buy]")
+        assert walk.ask("document.querySelectorAll('.answer svg .band').length") == 2
+        walk.ask("document.querySelector('.answer details').open = true")
+        walk.press(".answer details button.primary")
+        assert walk.ask("location.pathname") == place
+        assert walk.ask("document.querySelectorAll('.board svg .band').length") == 1
+        walk.press("[value=up]")
+        walk.press("[value=refresh]")
+        walk.ask("document.querySelector('.tools details').open = true")
+        walk.ask("document.querySelector('[name=shared]').value = 'viewer'")
+        walk.press("[value=share]")
+        spent = site.spent()
+        walk.login("vic")
+        walk.go("/dashboards")
+        walk.press(".card a")
+        assert walk.ask("document.querySelectorAll('.board svg .whisker, .board svg .band').length") == 10
+        assert walk.ask("document.querySelectorAll('main form').length") == 0
+        walk.login("ana")
+        walk.go("/history")
+        assert walk.ask("document.querySelectorAll('.timeline .charge').length") >= 2
+        assert site.spent() == spent

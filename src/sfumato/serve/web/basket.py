@@ -21,7 +21,7 @@ from sfumato.serve.web import api
 from sfumato.serve.web.dashboards import BASKET, TRIES, insert_row, list_dashboards, replace_row
 from sfumato.serve.web.exchange import field, find_service, find_status, require_asker
 from sfumato.serve.web.frame import enter_form, show
-from sfumato.serve.web.pages import describe_reply, digest_text, draw_budget
+from sfumato.serve.web.shown import describe_reply, digest_text, draw_budget
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
@@ -64,6 +64,13 @@ async def change_basket(
     return await service.run(user, work)
 
 
+async def put_into_basket(service: Service, user: User, text: str) -> Response:
+    """Adds a statement to the basket, and leads there."""
+    found = await service.explain(user, text)
+    await change_basket(service, user, add=(drop_price(text), found["epsilon"]))
+    return RedirectResponse("/ask/basket", 303)
+
+
 async def _show(request: Request) -> Response:
     """Returns the basket with its plan; a form changes it, or buys what was shown for what was shown."""
     status, message, seen = 200, "", ""
@@ -74,11 +81,6 @@ async def _show(request: Request) -> Response:
     else:
         asker, form = await enter_form(request)
     service, user, action = find_service(request), asker.user, field(form, "action")
-    if action == "basket":
-        text = form.get("sql", [""])[0]
-        found = await service.explain(user, text)
-        await change_basket(service, user, add=(drop_price(text), found["epsilon"]))
-        return RedirectResponse("/ask/basket", 303)
     if action in ("drop", "empty"):
         place = field(form, "place")
         drop = -1 if action == "empty" else int(place) if place.isdecimal() and len(place) < 4 else _MOST

@@ -337,7 +337,6 @@ async def _show_one(request: Request) -> Response:
         board=board,
         own=board.person == asker.user.name and asker.user.role != "viewer",
         shown=await run_in_threadpool(lambda: [describe_table(card.table) for card in board.cards]),
-        address=f"{request.scope['scheme']}://{request.headers['host']}",
     )
 
 

@@ -6,7 +6,6 @@ and reports, and free questions to their models; stewards the ledger, people and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from sfumato.report.pages.answers import Spending, draw_meter, draw_sketch, draw
 from sfumato.report.pages.words import clip_text, short
 from sfumato.serve.state import LIMITS
 from sfumato.serve.web import api
+from sfumato.serve.web.basket import put_into_basket
 from sfumato.serve.web.choose import list_rungs, read_choice, spell_name
 from sfumato.serve.web.dashboards import list_dashboards
 from sfumato.serve.web.exchange import (
@@ -39,10 +39,17 @@ from sfumato.serve.web.exchange import (
     require_asker,
 )
 from sfumato.serve.web.frame import HOMES, enter_form, show
-from sfumato.serve.web.shown import MOST_CHARTS, MOST_DRAWN, MOST_SHOWN, describe_table
+from sfumato.serve.web.shown import (
+    MOST_CHARTS,
+    MOST_DRAWN,
+    MOST_SHOWN,
+    describe_reply,
+    describe_table,
+    digest_text,
+    draw_budget,
+)
 
 if TYPE_CHECKING:
-    from sfumato.serve.purchase import Reply
     from sfumato.serve.service import Service
     from sfumato.serve.state import User
 
@@ -57,6 +64,8 @@ async def _ask(request: Request) -> Response:
         text, action = form.get("sql", [""])[0], field(form, "action")
         seen, price = field(form, "seen"), field(form, "price")
     service, user = find_service(request), asker.user
+    if action == "basket":
+        return await put_into_basket(service, user, text)
     shown = await _buy(service, user, text, seen=seen, price=price if action == "buy" else "")
     tables = (await api.list_tables(service, user, {}))["tables"]
     return await show(
@@ -87,9 +96,11 @@ async def _choose(request: Request) -> Response:
     rungs, asked = await list_rungs(service, user, choice.body), field(form, "rung")
     place = min(int(asked) if asked.isdecimal() and len(asked) < 3 else 2, max(0, len(rungs) - 1))
     text = f"DP-SELECT {rungs[place].head if rungs else '0.1'} {choice.body}"
-    buys = request.method == "POST" and field(form, "action") == "buy"
+    action = field(form, "action") if request.method == "POST" else ""
+    if action == "basket":
+        return await put_into_basket(service, user, text)
     shown = await _buy(
-        service, user, text, seen=field(form, "seen"), price=field(form, "price") if buys else ""
+        service, user, text, seen=field(form, "seen"), price=field(form, "price") if action == "buy" else ""
     )
     priced = await _price(service, user, "" if shown["answer"] or shown["message"] else text)
     return await show(
@@ -152,11 +163,6 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     }
 
 
-def digest_text(text: str) -> str:
-    """Returns what says that a text was seen with its price."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
 def _sketch(name: str, half: float | None, words: str | None, *, gaussian: bool) -> dict[str, Any]:
     """Returns how far the noise in a column reaches, drawn if that is the same whatever the records are."""
     label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
@@ -165,26 +171,6 @@ def _sketch(name: str, half: float | None, words: str | None, *, gaussian: bool)
         "half": half,
         "words": words,
         "drawing": draw_sketch(half, label, gaussian=gaussian) if half else None,
-    }
-
-
-def draw_budget(budget: dict[str, Any], price: float) -> object:
-    """Draws what somebody may spend, what they spent, and what a `price` would add."""
-    share = budget.get("share")
-    total, spent = ((share or budget)[key] for key in ("total", "spent"))
-    label = f"epsilon {short(spent)} of {short(total)} is spent"
-    return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
-
-
-def describe_reply(reply: Reply) -> dict[str, Any]:
-    """Returns an answer for its page: the table, and a chart of every value with an interval."""
-    table = reply.table
-    return {
-        "spent": reply.spent,
-        "left": reply.left,
-        "repeated": reply.repeated,
-        "notes": reply.notes,
-        **describe_table(table),
     }
 
 

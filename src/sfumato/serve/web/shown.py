@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
-from sfumato.report.pages.answers import draw_intervals_of, find_axis
+from sfumato.report.pages.answers import draw_intervals_of, draw_meter, find_axis
 from sfumato.report.pages.charts import draw_shape
 from sfumato.report.pages.plot import DrawnRows, divide_rows, list_points
-from sfumato.report.pages.words import clip_text
+from sfumato.report.pages.words import clip_text, short
 from sfumato.serve.web.exchange import list_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from markupsafe import Markup
+
+    from sfumato.serve.purchase import Reply
 
 MOST_SHOWN = 500  # rows on a page; the file has all
 MOST_DRAWN = 40  # values in a chart that still has room for labels
@@ -71,3 +74,28 @@ def _draw_group(group: DrawnRows, name: str, axis: tuple[float, float]) -> Marku
 
 def _is_number(kind: object) -> bool:
     return str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+
+
+def digest_text(text: str) -> str:
+    """Returns what says that a text was seen with its price."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def draw_budget(budget: dict[str, Any], price: float) -> object:
+    """Draws what somebody may spend, what they spent, and what a `price` would add."""
+    share = budget.get("share")
+    total, spent = ((share or budget)[key] for key in ("total", "spent"))
+    label = f"epsilon {short(spent)} of {short(total)} is spent"
+    return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
+
+
+def describe_reply(reply: Reply) -> dict[str, Any]:
+    """Returns an answer for its page: the table, and a chart of every value with an interval."""
+    table = reply.table
+    return {
+        "spent": reply.spent,
+        "left": reply.left,
+        "repeated": reply.repeated,
+        "notes": reply.notes,
+        **describe_table(table),
+    }
