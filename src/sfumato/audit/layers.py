@@ -220,12 +220,11 @@ def fit_law(drawn: Whole, kind: str, scale: Fraction | float) -> tuple[float, ..
     else:
         quantiles = np.array([NormalDist().inv_cdf(share) for share in shares])
     edges = np.unique(np.rint(width * quantiles).astype(np.int64))
-    below = np.array([_chance_below(kind, width, int(edge)) for edge in edges])
+    below, share = _expect_law(kind, width, edges)
     expected = np.diff(below, prepend=0.0, append=1.0)
     counts = np.bincount(np.searchsorted(edges, drawn, side="left"), minlength=edges.size + 1)
     # Bins may be wide: what is wrong with the lowest bit shows only here.
     even = int((drawn % 2 == 0).sum())
-    share = _chance_even(kind, width)
     parity = _chi_square(np.array([even, drawn.size - even]), np.array([share, 1 - share]))
     return _chi_square(counts, expected), parity
 
@@ -249,33 +248,20 @@ def _chi_square(counts: Whole, expected: Floats) -> float:
     return chi_square_tail(statistic, len(merged) - 1)
 
 
-def _chance_below(kind: str, scale: float, number: int) -> float:
-    """P(X <= number)."""
+def _expect_law(kind: str, scale: float, edges: Whole) -> tuple[Floats, float]:
+    """The chance under a law of a number up to each of `edges`, and that of an even one."""
     if kind == "laplace":
         q = math.exp(-1 / scale)
-        return 1 - q ** (number + 1) / (1 + q) if number >= 0 else q**-number / (1 + q)
+        tails = q ** np.where(edges >= 0, edges + 1, -edges) / (1 + q)
+        return np.where(edges >= 0, 1 - tails, tails), (1 + q * q) / (1 + q) ** 2
     if scale >= _FINE_GAUSSIAN:
-        return math.erfc(-(number + 0.5) / scale / math.sqrt(2)) / 2
-    values, chances = _gaussian_masses(scale)
-    return float(chances[values <= number].sum())
-
-
-def _chance_even(kind: str, scale: float) -> float:
-    if kind == "laplace":
-        q = math.exp(-1 / scale)
-        return (1 + q * q) / (1 + q) ** 2
-    if scale >= _FINE_GAUSSIAN:
-        return 0.5
-    values, chances = _gaussian_masses(scale)
-    return float(chances[values % 2 == 0].sum())
-
-
-def _gaussian_masses(scale: float) -> tuple[Whole, Floats]:
-    """Whole numbers, and the chance of each under the discrete Gaussian law."""
+        ends = ((edges + 0.5) / scale / math.sqrt(2)).tolist()
+        return np.array([math.erfc(-end) / 2 for end in ends]), 0.5
     reach = math.ceil(12 * scale) + 10
     values = np.arange(-reach, reach + 1)
     weights = np.exp(-(values**2) / (2 * scale**2))
-    return values, np.asarray(weights / weights.sum())
+    chances = weights / weights.sum()
+    return np.cumsum(chances)[edges + reach], float(chances[values % 2 == 0].sum())
 
 
 def _fit_choice(request: NoiseRequest, draws: int) -> float:

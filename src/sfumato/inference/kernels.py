@@ -146,48 +146,39 @@ def sum_out(table, pattern, out):  # type: ignore[no-untyped-def]  # noqa: ANN00
                             place += s2
 
 
-@_compile
-def add_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Adds `small` to `table` along the kept axes of `pattern`."""
-    k0, s0, k1, s1, k2, s2 = pattern
-    place = 0
-    for a in range(k0):
-        for _ in range(s0):
-            for b in range(k1):
-                start = (a * k1 + b) * k2
-                for _ in range(s1):
-                    if s2 == 1:
-                        for c in range(k2):
-                            table[place + c] += small[start + c]
-                        place += k2
-                    else:
-                        for c in range(k2):
-                            value = small[start + c]
-                            for d in range(s2):
-                                table[place + d] += value
-                            place += s2
+def _combine(*, multiplies: bool) -> Callable[..., Any]:
+    """Return a kernel that adds `small` to `table` along the kept axes of `pattern`, or multiplies it."""
+
+    def over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        k0, s0, k1, s1, k2, s2 = pattern
+        place = 0
+        for a in range(k0):
+            for _ in range(s0):
+                for b in range(k1):
+                    start = (a * k1 + b) * k2
+                    for _ in range(s1):
+                        if s2 == 1 and multiplies:
+                            for c in range(k2):
+                                table[place + c] *= small[start + c]
+                            place += k2
+                        elif s2 == 1:
+                            for c in range(k2):
+                                table[place + c] += small[start + c]
+                            place += k2
+                        else:
+                            for c in range(k2):
+                                value = small[start + c]
+                                for d in range(s2):
+                                    if multiplies:
+                                        table[place + d] *= value
+                                    else:
+                                        table[place + d] += value
+                                place += s2
+
+    return _compile(over)
 
 
-@_compile
-def multiply_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Multiplies `table` by `small` along the kept axes of `pattern`."""
-    k0, s0, k1, s1, k2, s2 = pattern
-    place = 0
-    for a in range(k0):
-        for _ in range(s0):
-            for b in range(k1):
-                start = (a * k1 + b) * k2
-                for _ in range(s1):
-                    if s2 == 1:
-                        for c in range(k2):
-                            table[place + c] *= small[start + c]
-                        place += k2
-                    else:
-                        for c in range(k2):
-                            value = small[start + c]
-                            for d in range(s2):
-                                table[place + d] *= value
-                            place += s2
+add_over, multiply_over = _combine(multiplies=False), _combine(multiplies=True)
 
 
 @_compile

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sfumato.metrics.columns import draw_people
 from sfumato.metrics.encode import draw_records
 
 if TYPE_CHECKING:
@@ -143,10 +144,8 @@ def measure_downstream(
 def _split_truth(pair: CodedPair, generator: np.random.Generator) -> tuple[Side, Side]:
     """Returns the truth's records of held-out individuals, and all others."""
     unit = np.arange(pair.truth.rows) if pair.unit is None else pair.unit
-    people = int(unit.max()) + 1
-    out = np.zeros(people, np.bool_)
-    out[generator.permutation(people)[: max(1, round(_HELD_OUT * people))]] = True
-    return pair.truth.take(np.flatnonzero(out[unit])), pair.truth.take(np.flatnonzero(~out[unit]))
+    out = draw_people(unit, _HELD_OUT, generator)
+    return pair.truth.take(np.flatnonzero(out)), pair.truth.take(np.flatnonzero(~out))
 
 
 def _accuracy(pair: CodedPair, target: str, train: Side, test: Side) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.engine.opening import TEXT_FILES
 from sfumato.core.errors import MetricError
-from sfumato.tables.arrays import Floats, Whole
+from sfumato.tables.arrays import Flags, Floats, Whole
 from sfumato.tables.read import TableLike, guess_kinds, read_table, restore_formulas
 from sfumato.tables.read import is_text as is_text_type
 
@@ -236,6 +236,14 @@ def renumber(
     found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     places = inverse.reshape(-1).astype(np.int64)
     return found, np.split(places, np.cumsum([key.size for key in keys])[:-1])
+
+
+def draw_people(unit: Whole, share: float, generator: np.random.Generator) -> Flags:
+    """Returns which rows are of a drawn `share` of the individuals, whose numbers `unit` has."""
+    people = int(unit.max()) + 1
+    drawn = np.zeros(people, np.bool_)
+    drawn[generator.permutation(people)[: max(1, round(share * people))]] = True
+    return drawn[unit]
 
 
 def total_variation(first: Floats, second: Floats) -> float:

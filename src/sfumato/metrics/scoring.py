@@ -15,7 +15,7 @@ from sfumato.core.errors import MetricError, SchemaError
 from sfumato.core.facts.domain import IntegerRange
 from sfumato.core.facts.project import read_project
 from sfumato.core.facts.table import Table
-from sfumato.metrics.columns import code_column, pack_codes, read_side
+from sfumato.metrics.columns import code_column, draw_people, pack_codes, read_side
 from sfumato.metrics.compare import HALF, INTERNAL, RELEASE, UNIFORM, ZEROS, compare_pair, sample_truth
 from sfumato.metrics.encode import ROW, CodedPair, Side, encode_pair, encode_wide, stored_names
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
@@ -259,7 +259,8 @@ def score_records(
     if unit is not None:
         require_columns(truth, [unit], side="truth")
     generator = np.random.default_rng([seed, 8])  # the second number keeps the draws of one seed apart
-    half = _draw_half(truth, unit, generator)
+    people = np.arange(truth.num_rows) if unit is None else code_column(truth, unit)
+    half = truth.take(np.flatnonzero(draw_people(people, 0.5, generator)))
     tables = {UNIFORM: _draw_uniform(truth, unit, generator), HALF: half, RELEASE: release}
     scored = {name: _METRICS[metric](truth, table, **(options or {})) for name, table in tables.items()}
     zeros = _score_nothing(scored[RELEASE])
@@ -277,14 +278,6 @@ def _score_nothing(scored: KMarginal | Taxi | Match3) -> dict[str, Any]:
             return scored.to_record() | parts | {"score": 1000 * conjunction / 3}
         case Match3():
             return scored.of_no_records().to_record()
-
-
-def _draw_half(truth: pa.Table, unit: str | None, generator: np.random.Generator) -> pa.Table:
-    people = np.arange(truth.num_rows) if unit is None else code_column(truth, unit)
-    count = int(people.max()) + 1
-    kept = np.zeros(count, np.bool_)
-    kept[generator.permutation(count)[: max(1, round(count / 2))]] = True
-    return truth.take(np.flatnonzero(kept[people]))
 
 
 def _draw_uniform(truth: pa.Table, unit: str | None, generator: np.random.Generator) -> pa.Table:
