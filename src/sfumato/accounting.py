@@ -76,7 +76,6 @@ __all__ = [
     "admits",
     "describe_charge",
     "describe_costs",
-    "discrete_gaussian_delta",
     "discrete_gaussian_sigma",
     "discrete_laplace_rho",
     "exponential_mu",
@@ -127,34 +126,6 @@ def gaussian_epsilon(
     0.7247
     """
     return mu_to_epsilon(_mu(sigma, sensitivity, count), delta)
-
-
-def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity: int = 1) -> float:
-    """The exact delta of one number with discrete Gaussian noise, to float accuracy.
-
-    It is P[Y > t] - e^epsilon P[Y > t + s] with t = epsilon sigma^2 / s - s / 2 (Canonne, Kamath
-    and Steinke 2020, Theorem 7), summed term by term so that nothing cancels.
-
-    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5), 9)
-    1.8e-08
-    >>> round(discrete_gaussian_delta(epsilon=1, sigma=5, sensitivity=5), 6)
-    0.127523
-    """
-    exact = parse_exact(epsilon, name="epsilon")
-    variance = parse_positive(sigma, name="sigma") ** 2
-    if parse_whole(sensitivity, name="sensitivity") > 10**7 or variance > 10**14:
-        raise RecipeError("the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7")
-    first = math.floor(exact * variance / sensitivity - Fraction(sensitivity, 2)) + 1
-    width = 2 * float(variance)
-    reach = math.ceil(40 * math.sqrt(float(variance))) + 1
-    total = math.fsum(math.exp(-k * k / width) for k in range(-reach, reach + 1))
-    return (
-        math.fsum(
-            -math.exp(-k * k / width) * math.expm1(float(exact) - (2 * k + sensitivity) * sensitivity / width)
-            for k in range(max(first, -reach), max(first, 0) + reach)
-        )
-        / total
-    )
 
 
 def sampled_delta(*, epsilon: ExactLike, sigma: ExactLike, sampling: ExactLike, count: int = 1) -> float:
