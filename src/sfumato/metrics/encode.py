@@ -106,14 +106,9 @@ class CodedPair:
         for name in wide:
             found, (truth[name], release[name]) = renumber([truth[name], release[name]])
             labels[name] = [self.labels[name][code] for code in found.tolist()]
-        return CodedPair(
-            columns=self.columns,
-            sizes={name: len(labels[name]) for name in self.columns},
-            labels=labels,
-            truth=Side(truth, self.truth.rows, self.truth.weights),
-            release=Side(release, self.release.rows, self.release.weights),
-            unit=self.unit,
-        )
+        sizes = {name: len(labels[name]) for name in self.columns}
+        ours, theirs = replace(self.truth, codes=truth), replace(self.release, codes=release)
+        return replace(self, sizes=sizes, labels=labels, truth=ours, release=theirs)
 
 
 def draw_records(side: Side, size: int, generator: np.random.Generator) -> Side:

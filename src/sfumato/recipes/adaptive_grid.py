@@ -197,20 +197,10 @@ class AdaptiveGrid(RowOptions):
             for columns in self.marginals
             if self.norms == "auto" or stated_norm(self.norms, len(columns)) is not None
         )
-        return Plan(
-            recipe=recipe,
-            table=table,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=tuple(cost for each in rounds for cost in each.costs),
-            counted=tuple(
-                columns
-                for columns in self.marginals
-                if columns not in clipped
-                or (self.quantile is not None and columns == rounds[0].record_column)
-            ),
-            clipped=clipped,
-        )
+        allowance = tuple(cost for each in rounds for cost in each.costs)
+        whole = () if self.quantile is None else (rounds[0].record_column,)
+        counted = tuple(each for each in self.marginals if each not in clipped or each in whole)
+        return Plan(recipe, table, epsilons, delta, allowance=allowance, counted=counted, clipped=clipped)
 
     def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the rows of a model of all measurements, for one epsilon after the other."""

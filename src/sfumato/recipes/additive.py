@@ -87,18 +87,9 @@ class Additive(ModelOptions):
         allowed = allow_gaussian(table, epsilons[0], delta)
         assert allowed.mu_squared is not None
         find_digits(described, allowed.mu_squared, inputs=len(inputs), family=family, target=self.target)
-        plan = Plan(
-            recipe=self,
-            table=described,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=(allowed,),
-            counted=(
-                *((name,) for name in inputs),
-                (self.target,),
-                *(combinations(inputs, 2) if may_join(described, inputs) else ()),
-            ),
-        )
+        pairs = combinations(inputs, 2) if may_join(described, inputs) else ()
+        counted = (*((name,) for name in inputs), (self.target,), *pairs)
+        plan = Plan(self, described, epsilons, delta, allowance=(allowed,), counted=counted)
         return plan if self.holdout is None else split_plan(self, plan)
 
     def forecast(self, plan: Plan, records: int | None) -> str:

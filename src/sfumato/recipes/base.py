@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -244,7 +244,7 @@ def cite_claims(*names: str) -> str:
     return ", ".join(dict.fromkeys(known[name] for name in names if name in known))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A recipe applied to a described table: what may be asked and its cost, before a record is read.
 
@@ -259,10 +259,10 @@ class Plan:
 
     recipe: Recipe
     table: Table
-    requests: tuple[Request, ...] = ()
     epsilons: tuple[Fraction, ...]
     delta: Fraction
-
+    _: KW_ONLY
+    requests: tuple[Request, ...] = ()
     allowance: tuple[Cost, ...] | None = None
     counted: tuple[tuple[str, ...], ...] | None = None
     clipped: tuple[tuple[str, ...], ...] = ()

@@ -62,10 +62,7 @@ class BoundedCounts(CountOptions):
     def plan_bounded(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """Return all of every epsilon, charged before the first question."""
         costs = (cost for epsilon in epsilons for cost in self._costs(table, epsilon))
-        counted = (tuple(self.by),)
-        return Plan(
-            recipe=self, table=table, epsilons=epsilons, delta=delta, allowance=tuple(costs), counted=counted
-        )
+        return Plan(self, table, epsilons, delta, allowance=tuple(costs), counted=(tuple(self.by),))
 
     def choose_bound(self, table: Table, epsilon: Fraction, label: str) -> BoundChoice:
         """Return the choice of the bound, with the number of records."""

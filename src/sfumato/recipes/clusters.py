@@ -87,15 +87,8 @@ class Clusters(Recipe):
         self.refuse_clash([*_RELEASED, *columns])
         table = bound_columns(table, columns)
         self._ask(table)
-        return Plan(
-            recipe=self,
-            table=table,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=(allow_gaussian(table, epsilons[0], delta),),
-            counted=(),
-            clipped=(columns,),
-        )
+        allowance = (allow_gaussian(table, epsilons[0], delta),)
+        return Plan(self, table, epsilons, delta, allowance=allowance, counted=(), clipped=(columns,))
 
     def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
         """Return the noise of a cluster's size and, if the number of records is known, of its centre."""

@@ -99,15 +99,9 @@ class Regression(ModelOptions):
         if unknown is not None:
             raise RecipeError(f"{self.kind}: categorical names {unknown!r}, which is no input")
         self.build_question(table, columns)
+        allowance, step = (allow_gaussian(table, epsilons[0], delta),), self.within is not None
         plan = Plan(
-            recipe=self,
-            table=table,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=(allow_gaussian(table, epsilons[0], delta),),
-            counted=(),
-            clipped=(columns,),
-            stepwise=self.within is not None,
+            self, table, epsilons, delta, allowance=allowance, counted=(), clipped=(columns,), stepwise=step
         )
         return plan if self.holdout is None else split_plan(self, plan)
 

@@ -46,6 +46,7 @@ from sfumato.recipes.base import (
     released_names,
 )
 from sfumato.recipes.capped_counts import BoundedCounts
+from sfumato.recipes.shared.budget import sum_groups
 from sfumato.recipes.shared.counts import request_laplace
 from sfumato.recipes.shared.public import locate_rows, open_public, pack_numbers, parse_public, unpack_numbers
 from sfumato.tables.codes import encode_public
@@ -255,12 +256,9 @@ class Map(BoundedCounts):
 @lru_cache(maxsize=8)
 def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
     """Return the sums of cells that a level consists of."""
-    cells = math.prod(shape)
-    rows = math.prod(shape[axis] for axis in level)
-    rest = tuple(axis for axis in range(3) if axis not in level)
-    members = np.arange(cells).reshape(shape).transpose((*level, *rest)).reshape(-1)
-    starts = np.arange(rows + 1) * (cells // rows)
-    return Queries(cells=cells, grid=1, starts=starts, members=members, weights=np.ones(cells, np.int32))
+    sizes = [size if axis in level else 1 for axis, size in enumerate(shape)]
+    rows = math.prod(sizes)
+    return sum_groups(np.broadcast_to(np.arange(rows).reshape(sizes), shape).reshape(-1), rows)
 
 
 def _read(answer: Measurement, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:

@@ -41,7 +41,7 @@ from sfumato.inference.models.design import (
 from sfumato.inference.models.document import Family, pack_model
 from sfumato.inference.models.network import Descent, design_inputs, first_weights, list_inputs
 from sfumato.recipes.base import Conversation, Plan, Product, Progress
-from sfumato.recipes.shared.budget import allow_gaussian, calibrate
+from sfumato.recipes.shared.budget import allow_gaussian, calibrate, weigh_cells
 from sfumato.recipes.shared.model import ModelOptions, describe_model, describe_target, judge_target
 from sfumato.tables.arrays import Whole
 
@@ -145,15 +145,11 @@ class Network(ModelOptions):
                 f"more than {_MOST_ANSWERS:,}, or more than {MOST_WEIGHTS:,} weights; use fewer inputs, "
                 "coarser domains, smaller hidden layers or fewer steps"
             )
-        return Plan(
-            recipe=self,
-            table=described,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=self._allow(described, epsilons[0], delta),
-            counted=((self.target,),),
-            clipped=(columns,),
-        )
+        counts, step = self._requests(described, epsilons[0], delta)
+        charged = (allow_gaussian(described, epsilons[0], delta),)
+        allowance = charged if step.sampling == 1 else (ask_cost(described, counts), step.charge)
+        counted, clipped = ((self.target,),), (columns,)
+        return Plan(self, described, epsilons, delta, allowance=allowance, counted=counted, clipped=clipped)
 
     def find_family(self, table: Table) -> Family:
         """Return whether the target is a class or a number."""
@@ -225,12 +221,6 @@ class Network(ModelOptions):
         scaled = scale_numbers(values, number_term(target), extras=0, grid=INPUT_GRID)[:, 0]
         return design, Layers(inputs=len(design.terms), hidden=tuple(self.hidden), outputs=1), scaled
 
-    def _allow(self, table: Table, epsilon: Fraction, delta: Fraction) -> tuple[Cost, ...]:
-        counts, step = self._requests(table, epsilon, delta)
-        if step.sampling == 1:
-            return (allow_gaussian(table, epsilon, delta),)
-        return (ask_cost(table, counts), step.charge)
-
     def _requests(self, table: Table, epsilon: Fraction, delta: Fraction) -> tuple[Request, _Step]:
         """Return the counts of the target, and what all steps have in common."""
         rate = self.sampling
@@ -267,14 +257,8 @@ class Network(ModelOptions):
         if self.find_family(table) == "classification":
             return None
         targets = self._build(table, (self.target,), "regression")[2]
-        weights = np.concatenate([np.full(targets.size, _HALF), targets * _HALF // INPUT_GRID])
-        return Queries(
-            cells=targets.size,
-            grid=_QUERY_GRID,
-            starts=np.array([0, targets.size, 2 * targets.size]),
-            members=np.tile(np.arange(targets.size), 2),
-            weights=weights,
-        )
+        weights = np.stack([np.full(targets.size, _HALF), targets * _HALF // INPUT_GRID])
+        return weigh_cells(weights, grid=_QUERY_GRID)
 
     def _finish(
         self,

@@ -94,14 +94,9 @@ class Related(RowOptions):
                 f"related: the marginals that may be chosen have {cells:,} cells together, more than "
                 f"{_MOST_COUNTED:,}; use fewer columns or coarser domains"
             )
-        return Plan(
-            recipe=self.with_public(table, family.columns)._with_types(family),
-            table=records,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=tuple(allow_gaussian(records, epsilon, delta) for epsilon in epsilons),
-            counted=counted,
-        )
+        recipe = self.with_public(table, family.columns)._with_types(family)
+        allowance = tuple(allow_gaussian(records, epsilon, delta) for epsilon in epsilons)
+        return Plan(recipe, records, epsilons, delta, allowance=allowance, counted=counted)
 
     def expect(self, plan: Plan, records: int | None) -> Sequence[Expected]:
         """Return the noise of single columns, and of pairs as far as the number of records tells it."""

@@ -128,14 +128,8 @@ class Running(Recipe):
             sensitivity = request_sensitivity(table, probe)
             scale = calibrate_scale(kind, sensitivity=sensitivity, epsilon=epsilons[0], delta=delta)
             requests.append(replace(probe, scale=scale))
-        return Plan(
-            recipe=self,
-            table=table,
-            requests=(min(requests, key=_last_total),),
-            epsilons=epsilons,
-            delta=delta,
-            series=True,
-        )
+        best = min(requests, key=_last_total)
+        return Plan(self, table, epsilons, delta, requests=(best,), series=True)
 
     def forecast(self, plan: Plan, records: int | None) -> str:
         """Return what is measured, why, and the error of the last total by that."""

@@ -32,7 +32,7 @@ from sfumato.inference.models.terms import (
     shrink,
 )
 from sfumato.recipes.base import Asking, Progress
-from sfumato.recipes.shared.budget import RemainingBudget, sum_groups
+from sfumato.recipes.shared.budget import RemainingBudget, sum_groups, weigh_cells
 from sfumato.recipes.shared.responses import COUNTED, Counted, Digits, Response, suffice
 from sfumato.tables.arrays import Floats
 
@@ -165,7 +165,7 @@ class Fitting:
         self.moments = np.zeros((0, 0))
         doubt = max(response.prior / 10, response.doubt**2)
         self.constant = _Constant(response.intercept, doubt, doubt)
-        self.residual = _Residual(min(wide * response.size, response.most), wide, response.spread)
+        self.residual = _Residual(min(wide * response.size, 1.0), wide, response.spread)
         if response.link is not None:
             self.residual.weight = float(self._slopes(np.array([self.constant.value]))[0])
         self.drift = _Drift()
@@ -175,7 +175,7 @@ class Fitting:
         if self.task.people < _TOO_FEW:
             # A clip that bends the sum of a skewed target would be most of the error of a constant.
             self.residual.wide = _MOST_CLIP
-            self.residual.clip = min(self.residual.wide * self.response.size, self.response.most)
+            self.residual.clip = min(self.residual.wide * self.response.size, 1.0)
             for turn in range(2):
                 yield from self._ask_numbers(turn, self.task.share / 2)
             return self._finish()
@@ -355,9 +355,7 @@ class Fitting:
         """The sum of all residuals, and their weight or their spread: three numbers at most, in one batch."""
         response, label = self.response, f"{self.task.label}sweep {sweep + 1}: "
         # A first constant that may be far off is looked for from afar.
-        wide = (
-            min(self.residual.clip + 3 * response.doubt, response.most) if sweep == 0 else self.residual.clip
-        )
+        wide = min(self.residual.clip + 3 * response.doubt, 1.0) if sweep == 0 else self.residual.clip
         asks = {"intercept": self._ask((), clip=wide)}
         if response.weights is not None:
             zero = np.zeros(response.targets.size, np.int64)
@@ -399,13 +397,14 @@ class Fitting:
         self, block: Part, sweep: int, share: Fraction, *, together: bool = False, label: str = "sweep"
     ) -> Asking[None]:
         """Asks what the model so far leaves by the columns of `block`, and fits their terms anew."""
+        bases = [self.states[columns].basis for columns in block]
         answers = yield tuple(
             self.budget.ask(
                 f"{self.task.label}{label} {sweep + 1}: {_name(columns)}",
-                self._ask(columns, queries=_list_queries(self.states[columns].basis)),
+                self._ask(columns, queries=weigh_cells(basis.weights[basis.groups].T, grid=basis.grid)),
                 share,
             )
-            for columns in block
+            for columns, basis in zip(block, bases, strict=True)
         )
         read = [self._read(answer) for answer in answers]
         sums = np.concatenate([values for values, _ in read])
@@ -580,14 +579,7 @@ def _multiply(one: Basis, two: Basis, *, coarser: int) -> Queries:
     """
     first, second = (np.trunc(each.weights / coarser).astype(np.int64)[each.groups] for each in (one, two))
     weights = np.einsum("ai,bj->ijab", first, second).reshape(one.rank * two.rank, -1)
-    rows, cells = weights.shape
-    return Queries(
-        cells=cells,
-        grid=(one.grid // coarser) * (two.grid // coarser),
-        starts=np.arange(rows + 1) * cells,
-        members=np.tile(np.arange(cells), rows),
-        weights=weights.reshape(-1),
-    )
+    return weigh_cells(weights, grid=(one.grid // coarser) * (two.grid // coarser))
 
 
 def list_needed(table: Table, mu_squared: Fraction, *, inputs: int) -> tuple[float, float]:
@@ -606,15 +598,3 @@ def may_join(table: Table, inputs: Columns) -> bool:
 def _name(columns: Columns) -> str:
     """What a question about the columns is called; a column may have the name of one of the numbers."""
     return " x ".join(f"column {name}" if name in _ASKED else name for name in columns)
-
-
-def _list_queries(basis: Basis) -> Queries:
-    """Return the basis as weighted sums over the cells of its column."""
-    size, rank = basis.groups.size, basis.rank
-    return Queries(
-        cells=size,
-        grid=basis.grid,
-        starts=np.arange(rank + 1) * size,
-        members=np.tile(np.arange(size), rank),
-        weights=basis.weights[basis.groups].T.reshape(-1),
-    )

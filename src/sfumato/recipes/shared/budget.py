@@ -111,6 +111,18 @@ def sum_groups(groups: Whole, rows: int) -> Queries:
     return Queries(cells=groups.size, grid=1, starts=starts, members=members, weights=ones)
 
 
+def weigh_cells(weights: Whole, *, grid: int) -> Queries:
+    """Return weighted sums over all cells as queries: a row of `weights`, multiples of 1 / grid, for each."""
+    rows, cells = weights.shape
+    return Queries(
+        cells=cells,
+        grid=grid,
+        starts=np.arange(rows + 1) * cells,
+        members=np.tile(np.arange(cells), rows),
+        weights=weights.reshape(-1),
+    )
+
+
 def calibrate(table: Table, name: str, counted: Question, mu_squared: Fraction) -> Request:
     """Return a request with Gaussian noise that costs at most `mu_squared`."""
     probe = Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -60,7 +60,7 @@ class Response:
     """A target in fixed point: `targets` by code in units of 1 / scale, and how scores become predictions.
 
     `score_grid` is the number of units of a score in one; `spread` is the variance of a residual over its
-    weight, `size` that by which residuals are clipped, `most` the largest of them, all in ones of the target;
+    weight, `size` that by which residuals are clipped, both in ones of the target, which no residual exceeds;
     `doubt` is how far the first intercept of a number may be off.
     """
 
@@ -68,12 +68,11 @@ class Response:
     scale: float
     score_grid: float
     intercept: float
-    spread: float
-    size: float
-    most: float
-    link: Link | None
-    weights: Link | None
-    numbers: Mapping[str, Any]
+    spread: float = 1.0
+    size: float = 1.0
+    link: Link | None = None
+    weights: Link | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     prior: float = 1.0
     doubt: float = 0.0
     offset: int = 0
@@ -127,12 +126,8 @@ def list_responses(
                     scale=span,
                     score_grid=SCORE_UNITS,
                     intercept=math.log(share / (1 - share)),
-                    spread=1.0,
-                    size=1.0,
-                    most=1.0,
                     link=_make_link(logistic_table(span)),
                     weights=_make_link(weight_table(span)),
-                    numbers={},
                 )
             )
         return responses
@@ -154,9 +149,6 @@ def list_responses(
                 intercept=mean,
                 spread=deviation**2,
                 size=deviation,
-                most=1.0,
-                link=None,
-                weights=None,
                 numbers={"low": low, "high": high, "unit": unit},
                 prior=deviation**2,
                 doubt=doubt,
@@ -174,7 +166,6 @@ def list_responses(
             intercept=math.log(mean),
             spread=deviation**2 / mean,
             size=deviation,
-            most=1.0,
             link=link,
             weights=link,
             numbers={"low": low, "high": high, "unit": Fraction(1, SCORE_UNITS)},

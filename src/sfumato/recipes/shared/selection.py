@@ -270,14 +270,8 @@ class Selection(RowOptions):
                 f"{self.kind}: the marginals that may be chosen have {cells:,} cells together, more than "
                 f"{_MOST_COUNTED:,}; state a smaller workload, fewer columns or coarser domains"
             )
-        return Plan(
-            recipe=recipe,
-            table=table,
-            epsilons=epsilons,
-            delta=delta,
-            allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
-            counted=counted,
-        )
+        allowance = tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons)
+        return Plan(recipe, table, epsilons, delta, allowance=allowance, counted=counted)
 
     def run(self, plan: Plan, *, progress: Progress) -> Conversation:
         """Return the rows of a model of what was chosen and measured, for one epsilon after the other."""
