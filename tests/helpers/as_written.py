@@ -1,7 +1,7 @@
 """The calibration of the contest's write-up of user-counts as a recipe, for audits to catch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -33,37 +33,27 @@ class UserCountsAsWritten(Recipe):
         cells, times = list_questions(table, self.by, times=(1, 2), record=None, period=None, reach=0)
         most = table.unit.max_records
         counted = IndividualCounts(columns=self.by, max_cells=most, cells=cells, times=times)
-        name = f"individuals as written, at epsilon {epsilon}"
-        return Request(name=name, counted=counted, noise="laplace", scale=1 / epsilon)
-
-    def claim(self, table, epsilon):
-        """Return what the write-up says it costs: sensitivity 1, and so epsilon."""
-        return Cost(
-            kind="laplace",
-            scale=1 / epsilon,
-            sensitivity=Fraction(1),
-            norm="L1",
-            neighbours=table.unit.neighbours,
-            unit=table.unit.column or "row",
-        )
+        return Request(name=f"as written at {epsilon}", counted=counted, noise="laplace", scale=1 / epsilon)
 
     def plan(self, table, *, epsilons, delta):
         requests = tuple(self.request(table, each) for each in epsilons)
-        return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
+        return Plan(self, table, epsilons, delta, requests=requests)
 
     def run(self, plan, *, progress):
-        progress("asking")
         answers = yield plan.requests
         return Product(table=pa.table({"answers": [len(answers)]}))
 
     def describe(self, plan):
         keys = ("idea", "preprocessing", "bounding", "sensitivity", "privatisation", "postprocessing")
-        return dict.fromkeys(keys, f"A specimen for audits, with {len(plan.requests)} requests.")
+        return dict.fromkeys(keys, "A specimen for audits.")
 
 
 def as_written(*by):
-    """Return the recipe as an audit is given it: what it asks at epsilon 1, and what it says that costs."""
-    recipe, one = UserCountsAsWritten(table="t", by=by), Fraction(1)
-    return RecipeTarget(
-        recipe=recipe, epsilons=(one,), delta=Fraction(0), claimed=lambda table: (recipe.claim(table, one),)
-    )
+    """Return the recipe at epsilon 1, and what the write-up says it costs: sensitivity 1, so epsilon."""
+    cost = Cost(kind="laplace", scale=Fraction(1), sensitivity=Fraction(1), norm="L1")
+
+    def claim(table):
+        return (replace(cost, neighbours=table.unit.neighbours, unit=table.unit.column or "row"),)
+
+    recipe = UserCountsAsWritten(table="t", by=by)
+    return RecipeTarget(recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(0), claimed=claim)

@@ -119,19 +119,10 @@ def test_of_many_rows_some_are_looked_at(monkeypatch):
     assert names(found)[:2] == [{"a0", "a1", "a2"}, {"b0", "b1", "b2"}]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"records": 0},
-        {"max_cells": 0},
-        {"max_columns": 0},
-        {"least": 1.1},
-        {"least": math.nan},
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options):
+@pytest.mark.parametrize("key", ["records", "max_cells", "max_columns", "least"])
+def test_options_that_mean_nothing_are_refused(key):
     with pytest.raises(RecipeError):
-        find_groups({"a": np.array([0])}, {"a": 1}, **options)
+        find_groups({"a": np.array([0])}, {"a": 1}, **{key: 1.1 if key == "least" else 0})
 
 
 @st.composite
