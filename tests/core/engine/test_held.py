@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.algebra.measures import MOST_STEPS, NORMS, Clip
-from sfumato.core.engine.bounded import divide, hold_to_norm, sort_places
+from sfumato.core.engine.bounded import divide, find_starts, hold_to_norm, sort_places
 
 amounts = st.integers(-MOST_STEPS, MOST_STEPS) | st.integers(-20, 20)
 shares = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), amounts), min_size=1, max_size=30)
@@ -82,4 +82,6 @@ def test_scaling_down_is_exact(made, bound):
 @given(st.lists(st.integers(0, 2**61) | st.integers(0, 50)))
 def test_places_are_in_the_order_of_the_numbers(numbers):
     pairs = np.array(numbers, np.int64)
-    assert pairs[sort_places(pairs)].tolist() == sorted(numbers)
+    ordered, places = sort_places(pairs)
+    assert ordered.tolist() == pairs[places].tolist() == sorted(numbers)
+    assert find_starts(ordered).tolist() == [sorted(numbers).index(each) for each in sorted({*numbers})]

@@ -33,7 +33,7 @@ from sfumato.core.algebra.rows import (
 )
 from sfumato.core.algebra.writing import Writer, count_rows
 from sfumato.core.engine.arrays import to_arrow, to_numpy
-from sfumato.core.engine.bounded import add_up, hold_to_norm, number_people, sort_places
+from sfumato.core.engine.bounded import add_up, find_starts, hold_to_norm, number_people, sort_places
 from sfumato.core.engine.encode import find_interval, quote_name
 from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
 from sfumato.core.errors import refuse
@@ -199,9 +199,7 @@ def _write(checked: Checked, part: str | None) -> Writer:
 
 def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """The place of each entry among those of the same number, which stand together."""
-    first = np.ones(numbers.size, np.bool_)
-    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
+    starts = find_starts(numbers)
     return np.arange(numbers.size) - np.repeat(starts, np.diff(starts, append=numbers.size))
 
 
@@ -493,12 +491,12 @@ def _hold_to_norms(connection: duckdb.DuckDBPyConnection, checked: Checked) -> l
     pairs = number_people(people)
     pairs *= checked.size
     pairs += to_numpy(cells)
-    order = sort_places(pairs)
-    pairs = pairs[order]
-    starts = np.flatnonzero(np.diff(pairs, prepend=-1))
-    cells, people = pairs[starts] % checked.size, pairs[starts] // checked.size
-    firsts = np.flatnonzero(np.diff(people, prepend=-1))
+    pairs, order = sort_places(pairs)
+    starts = find_starts(pairs)
+    people, cells = np.divmod(pairs[starts], checked.size)
+    firsts = find_starts(people)
     sizes = np.diff(starts, append=pairs.size)
+    del pairs
     values = dict(zip(added, columns, strict=False))
     held = []
     for index, measure in enumerate(measures):

@@ -285,15 +285,22 @@ def number_people(people: pa.Array) -> NDArray[np.int64]:
     return numbers
 
 
-def sort_places(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of numbers in their order: sorted together with them where both fit, which is faster."""
+def sort_places(pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers in order, and the place of each: sorted as one number where both fit, which is faster."""
     bits = int(pairs.size).bit_length()
     if not pairs.size or int(pairs.max()).bit_length() + bits > 63:
-        return np.argsort(pairs, kind="stable")
+        order = np.argsort(pairs, kind="stable")
+        return pairs[order], order
     packed = (pairs << bits) | np.arange(pairs.size)
     packed.sort()
-    packed &= (1 << bits) - 1
-    return packed
+    return packed >> bits, packed & ((1 << bits) - 1)
+
+
+def find_starts(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places where numbers in order become other ones, the first among them."""
+    first = np.ones(numbers.size, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    return np.flatnonzero(first)
 
 
 def add_up(values: NDArray[Any], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
