@@ -86,10 +86,8 @@ def _reflect(facts, driver):
 
 
 def ibis(facts, stage, text):
-    try:
-        import ibis
-    except ImportError:
-        return [["missing"]]
+    import ibis
+
     login = {key: facts[key] for key in ("host", "port", "user", "password")}
     connection = ibis.postgres.connect(**login, database=facts["dbname"])
     connection.raw_sql(f"SET sfumato.epsilon = {facts['epsilon']}")
@@ -158,6 +156,16 @@ def adbc(facts, stage, text):
             return [list(row.values()) for row in cursor.fetch_arrow_table().to_pylist()]
 
 
+def polars(facts, stage, text):
+    import adbc_driver_postgresql.dbapi
+    import polars
+
+    host = f"{facts['user']}:{quote(facts['password'])}@{facts['host']}:{facts['port']}"
+    with adbc_driver_postgresql.dbapi.connect(f"postgresql://{host}/{facts['dbname']}") as connection:
+        frame = polars.read_database(TABLES if stage == "metadata" else text("20"), connection)
+        return [list(row) for row in frame.rows()]
+
+
 def pyodbc(facts, stage, text):
     import pyodbc
 
@@ -180,6 +188,7 @@ CLIENTS = {
     for client in (
         *(psycopg2, asyncpg, pg8000, sqlalchemy, sqlalchemy_psycopg, sqlalchemy_pg8000, pandas, adbc, pyodbc),
         ibis,
+        polars,
     )
 }
 

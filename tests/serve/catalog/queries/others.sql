@@ -1,4 +1,4 @@
--- What pgAdmin, pgcli, pgx, node-postgres, Power BI, Tableau and dbt ask, in our words.
+-- What pgAdmin, pgcli, pgx, node-postgres, Power BI, Tableau, dbt and DuckDB ask, in our words.
 
 SELECT CASE WHEN (SELECT count(extname) FROM pg_catalog.pg_extension WHERE extname = 'bdr') > 0 THEN 'pgd' WHEN (SELECT COUNT(*) FROM pg_replication_slots) > 0 THEN 'log' ELSE NULL END AS type
 
@@ -48,3 +48,6 @@ SELECT set_config('bytea_output', 'hex', false) FROM pg_show_all_settings() WHER
 
 -- differs
 SELECT roles.oid AS id, CASE WHEN 'pg_signal_backend' = ANY(ARRAY(WITH RECURSIVE cte AS (SELECT pg_roles.oid, pg_roles.rolname FROM pg_roles WHERE pg_roles.oid = roles.oid UNION ALL SELECT m.roleid, pgr.rolname FROM cte cte_1 JOIN pg_auth_members m ON m.member = cte_1.oid JOIN pg_roles pgr ON pgr.oid = m.roleid) SELECT rolname FROM cte)) THEN True ELSE False END AS can_signal_backend FROM pg_catalog.pg_roles AS roles WHERE rolname = current_user
+
+-- differs
+SELECT ns.oid AS namespace_id, relname, relpages, attname, ty.typname AS type_name, atttypmod AS type_modifier, att.attndims AS ndim, attnum, att.attnotnull AS notnull, NULL AS constraint_id, NULL AS constraint_type, NULL AS constraint_key, tns.nspname AS type_schema, d.description AS column_comment FROM pg_class JOIN pg_namespace ns ON relnamespace = ns.oid JOIN pg_attribute att ON pg_class.oid = att.attrelid JOIN pg_type ty ON atttypid = ty.oid JOIN pg_namespace tns ON ty.typnamespace = tns.oid LEFT JOIN pg_description d ON d.objoid = pg_class.oid AND d.objsubid = att.attnum WHERE attnum > 0 AND relkind IN ('r', 'v', 'm', 'f', 'p') AND ns.nspname = 'public' UNION ALL SELECT ns.oid AS namespace_id, relname, NULL, NULL, NULL, NULL, NULL, NULL, NULL, con.oid, contype, conkey, NULL, NULL FROM pg_class JOIN pg_namespace ns ON relnamespace = ns.oid JOIN pg_constraint con ON pg_class.oid = con.conrelid WHERE relkind IN ('r', 'v', 'm', 'f', 'p') AND contype IN ('p', 'u') AND ns.nspname = 'public' ORDER BY namespace_id, relname, attnum, constraint_id
