@@ -1,15 +1,20 @@
 """Statements a second through a server, beside plain PostgreSQL under the same clients, in one run.
 
     .venv/bin/python benchmarks/serve.py [--seconds 8] [--clients 1 8 64] [--deep 5000]
+    .venv/bin/python benchmarks/serve.py --greedy --mix 600
 
 Clients are threads of another process with psycopg on the PostgreSQL wire, each with a connection of its
 own. New statements are all different and each is charged durably; stored ones were answered before. The
 peer is a PostgreSQL server that counts the same 4,000 rows plainly: what a database without privacy costs.
 `--deep` repeats the new statements after so many charges. CPU is that of the server for one statement.
 Pages are those of a steward at rest, asked for one after another over one connection each, after all of that.
+`--greedy`: one person asks as fast as eight connections can, and another now and then something stored or
+of the catalog, whose times are shown. `--mix`: so many seconds of 64 people at once, of whose statements
+40 % are stored, 45 % the catalog's and 15 % new. Both leave the rates out.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -113,8 +118,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--deep", type=int, default=0)
+    parser.add_argument("--greedy", action="store_true")
+    parser.add_argument("--mix", type=float, default=0)
     given = parser.parse_args()
     table = prepare()
+    if given.greedy or given.mix:
+        for number in range(PEOPLE):
+            add_user(FOLDER, f"p{number}", share="900000")
+        with serve(FOLDER) as served:
+            if given.greedy:
+                measure_greedy(served, given.seconds)
+            if given.mix:
+                measure_mix(served, given.mix)
+        return
     peers = measure_peer(table, given)
     add_user(FOLDER, share="900000")
     marks = iter(range(10**6))
@@ -171,6 +187,103 @@ def measure_pages(served, paid):
             times.append(time.perf_counter() - begun)
         middle, last = 1000 * np.median(times), 1000 * max(times)
         print(f"page {path.split('?')[0]:23s} {middle:8.1f} ms, at most {last:8.1f} ms", flush=True)
+
+
+PEOPLE = 64
+COLUMNS = """SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_class c
+ON c.oid = a.attrelid WHERE c.relname = 'visits' AND a.attnum > 0"""
+GREEDY = {
+    "nobody else": None,
+    "new statements": lambda k: f"DP-SELECT 0.01 COUNT(*) AS n FROM visits WHERE fee > {k / 10**4 + 50}",
+    "large catalog queries": lambda _: "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c",
+    "stored answers": lambda _: STORED,
+}
+STORED = "DP-SELECT 0.01 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
+
+
+def show_times(name, times):
+    low, high, last = 1000 * np.percentile(times, [50, 99, 100])
+    print(f"{name:52s} {len(times):7d} {low:8.1f} / {high:8.1f} / {last:8.1f} ms", flush=True)
+
+
+def measure_greedy(served, seconds):
+    """Times of a person who asks now and then while eight connections of another are never idle."""
+    print(f"{'asked beside eight connections':52s} {'times':>7s}   median / 99th / longest")
+    numbers = iter(range(10**9))
+    for what, make in GREEDY.items():
+        stop = threading.Event()
+
+        def fill(make=make, stop=stop):
+            with psycopg.connect(served.dsn("p1"), autocommit=True, prepare_threshold=None) as greedy:
+                while not stop.is_set():
+                    with contextlib.suppress(psycopg.Error):  # a query that is too large ends so
+                        greedy.execute(make(next(numbers))).fetchall()
+
+        threads = [threading.Thread(target=fill) for _ in range(8 if make else 0)]
+        for thread in threads:
+            thread.start()
+        with psycopg.connect(served.dsn("p0"), autocommit=True, prepare_threshold=None) as calm:
+            calm.execute(STORED).fetchall()
+            for name, text in (("a stored answer", STORED), ("the catalog", COLUMNS)):
+                times, ends = [], time.monotonic() + seconds
+                while time.monotonic() < ends:
+                    time.sleep(0.05)
+                    begun = time.perf_counter()
+                    calm.execute(text).fetchall()
+                    times.append(time.perf_counter() - begun)
+                show_times(f"{name}, beside {what}", times)
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def read_memory(pid):
+    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measure_mix(served, seconds):
+    """64 people at once: what each kind of statement takes, errors, and memory as time goes by."""
+    times = {"stored": [], "catalog": [], "new": []}
+    errors, guard, numbers = [], threading.Lock(), iter(range(10**9))
+    begun, pid = time.monotonic(), served.process.pid
+
+    def work(person):
+        rng = np.random.default_rng(person)
+        mine = {kind: [] for kind in times}
+        with psycopg.connect(served.dsn(f"p{person}"), autocommit=True, prepare_threshold=None) as line:
+            while time.monotonic() < begun + seconds:
+                kind = str(rng.choice(list(times), p=[0.4, 0.45, 0.15]))
+                with guard:
+                    number = next(numbers)
+                text = {"stored": STORED, "catalog": COLUMNS, "new": GREEDY["new statements"](number)}[kind]
+                at = time.perf_counter()
+                try:
+                    line.execute(text).fetchall()
+                except psycopg.Error as error:
+                    errors.append(type(error).__name__)
+                mine[kind].append(time.perf_counter() - at)
+        with guard:
+            for kind, found in mine.items():
+                times[kind] += found
+
+    with psycopg.connect(served.dsn("p0"), autocommit=True) as first:
+        first.execute(STORED)
+    cpu = cpu_seconds(pid)
+    threads = [threading.Thread(target=work, args=(person,)) for person in range(PEOPLE)]
+    for thread in threads:
+        thread.start()
+    memory = [read_memory(pid)]
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(min(60, seconds / 10))
+        memory.append(read_memory(pid))
+    for thread in threads:
+        thread.join()
+    elapsed, cpu = time.monotonic() - begun, cpu_seconds(pid) - cpu
+    print(f"{PEOPLE} people, {elapsed:.0f} s, {len(errors)} errors, {100 * cpu / elapsed:.0f} % of a core")
+    for kind, found in times.items():
+        show_times(f"{kind}, {len(found) / elapsed:.1f}/s", found)
+    print("memory, MiB:", " ".join(f"{each:.0f}" for each in memory))
 
 
 def measure_peer(table, given):
