@@ -117,6 +117,9 @@ CEILINGS = {
     "lines of source": 102_902,  # the server's pages and claims: 900; forecasts: 235; a ledger's summary: 420
     "lines of tests": 72_008,  # 700 compare code and proofs, 340 a ledger's summary and its chain
 }
+# Several projects under a path, and several machines as one server.
+CEILINGS["lines of source"] += 251
+CEILINGS["lines of tests"] += 567
 
 
 @cache

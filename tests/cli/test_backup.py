@@ -7,7 +7,7 @@ import pytest
 
 import sfumato as sf
 from helpers.cli import run_main
-from sfumato.serve.state import State
+from sfumato.serve.state import FileTables, State
 
 COUNT = "DP-SELECT 0.5 COUNT(*) FROM t"
 
@@ -29,7 +29,7 @@ def back_up(project, *more, code=0):
 def test_what_was_kept_is_put_back_and_pays_for_nothing_twice(project):
     assert "nothing was charged" in back_up(project, code=1)
     answer = sf.open(project / "sfumato.toml").sql(COUNT).to_arrow()
-    token = State(project / "serve.db").add_user("ana", "viewer")
+    token = State(FileTables(project / "serve.db")).add_user("ana", "viewer")
     made = back_up(project)
     assert made["files"] == ["ledger.db", "ledger.db.key", "serve.db"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in (project / "kept").iterdir()} == {0o600}
@@ -41,7 +41,7 @@ def test_what_was_kept_is_put_back_and_pays_for_nothing_twice(project):
     again = curator.sql(COUNT)
     assert (again.repeated, again.to_arrow()) == (True, answer)
     assert curator.budget().spent == 0.5
-    assert State(project / "serve.db").find_token(token).name == "ana"
+    assert State(FileTables(project / "serve.db")).find_token(token).name == "ana"
 
 
 def test_a_backup_that_would_forget_charges_is_not_put_back(project):

@@ -115,12 +115,12 @@ class Site:
 
         from sfumato.serve.service import Service, add_user
         from sfumato.serve.settings import read_settings
-        from sfumato.serve.state import State
+        from sfumato.serve.state import FileTables, State
         from sfumato.serve.web.app import make_app
 
         curator = sf.open(self.folder / "sfumato.toml")
         self.settings = read_settings(curator.project)
-        state = State(self.folder / "serve.db")
+        state = State(FileTables(self.folder / "serve.db"))
         self.people = {
             name: add_user(state, curator, name, role, share, f"{name} password")
             for name, role, share in (

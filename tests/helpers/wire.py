@@ -51,6 +51,7 @@ class CountingService:
     settings: object = field(default_factory=lambda: SimpleNamespace(session_budget=None))
     logins: list = field(default_factory=list)
     verifier: object = field(default_factory=lambda: make_verifier(PASSWORD))
+    catalog: object = field(default_factory=lambda: SmallCatalog())
 
     @property
     def state(self):
@@ -150,7 +151,8 @@ class RunningServer:
 
     def __init__(self, *, service=None, catalog=None, limits=None, tls=None):
         self.service = service or CountingService()
-        self.catalog = catalog or SmallCatalog()
+        if catalog is not None:
+            self.service.catalog = catalog
         self._limits = limits or Limits(pause_seconds=0.01)
         self._tls = tls
         self._loop = asyncio.new_event_loop()
@@ -172,9 +174,7 @@ class RunningServer:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(*self._tls)
             certificate = load_certificate(self._tls[0].read_text())
-        self.wire = WireServer(
-            service=self.service, catalog=self.catalog, tls=tls, certificate=certificate, limits=self._limits
-        )
+        self.wire = WireServer(service=self.service, tls=tls, certificate=certificate, limits=self._limits)
         server = await asyncio.start_server(self.wire.serve, "127.0.0.1", 0, backlog=600)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
@@ -216,7 +216,7 @@ class RunningServer:
         return len(self.service.asked)
 
 
-def make_certificate(folder, *, algorithm=None):
+def make_certificate(folder, *, algorithm=None, days=1):
     """A certificate for localhost and its key, as PEM files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -227,8 +227,8 @@ def make_certificate(folder, *, algorithm=None):
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, algorithm or hashes.SHA256())

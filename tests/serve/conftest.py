@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato.serve.service import Service, add_user
 from sfumato.serve.settings import read_settings
-from sfumato.serve.state import State
+from sfumato.serve.state import FileTables, State
 
 PROJECT = """
 [budget]
@@ -57,7 +57,7 @@ def make_service(folder):
 
     def make(**settings):
         curator = sf.open(folder / "sfumato.toml")
-        state = State(folder / "serve.db")
+        state = State(FileTables(folder / "serve.db"))
         if not state.users():
             add_user(state, curator, "ana", "analyst", Fraction(1), "ana's password")
             add_user(state, curator, "sue", "steward", None, "sue's password")

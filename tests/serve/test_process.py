@@ -33,7 +33,7 @@ from helpers.wire import make_certificate
 from sfumato.serve.facts import list_audit_files
 from sfumato.serve.run import Log
 from sfumato.serve.settings import Settings
-from sfumato.serve.state import State
+from sfumato.serve.state import FileTables, State
 
 psycopg = pytest.importorskip("psycopg", reason="`make engines` installs psycopg")
 
@@ -141,7 +141,7 @@ def test_a_client_that_cancels_is_told_at_once_and_finds_its_answer_later(folder
 
 
 def test_a_new_token_ends_what_the_old_one_opened_on_every_server(folder):
-    state = State(folder / "serve.db")
+    state = State(FileTables(folder / "serve.db"))
     token, own = state.add_user("eve", "analyst"), "a password of her own"
     state.add_user("ben", "analyst", password=own)
     with ExitStack() as held:

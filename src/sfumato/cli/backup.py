@@ -39,7 +39,7 @@ def backup(
     curator = open_curator(project)
     home, place, kept = curator.project.folder, curator.ledger_path, Path(folder)
     if not isinstance(place, Path):
-        raise LedgerError("the ledger is in PostgreSQL: back it up with its database, and serve.db as a file")
+        raise LedgerError("the ledger is in PostgreSQL, with people: back it up with its database")
     key = find_key(place)
     assert key is not None  # as for all ledgers in files
     files = {kept / place.name: place, kept / f"{place.name}.key": key, kept / _PEOPLE: home / _PEOPLE}

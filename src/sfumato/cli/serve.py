@@ -201,10 +201,10 @@ def claim(
 
 
 def _open(project: str) -> tuple[Curator, State]:
-    from sfumato.serve.state import STATE_FILE, State
+    from sfumato.serve.state import open_state
 
     curator = open_curator(project)
-    return curator, State(curator.project.folder / STATE_FILE)
+    return curator, open_state(curator.project)
 
 
 def _print_token(name: str, token: str, *, password: bool, json: bool) -> None:

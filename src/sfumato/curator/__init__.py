@@ -106,9 +106,14 @@ class Curator:
         tables = {name: pin_table(each, folder=project.folder) for name, each in project.tables.items()}
         return replace(project, tables=tables)
 
+    @property
+    def path(self) -> Path:
+        """Where the project file is."""
+        return self._project.folder / self._file
+
     def reopen(self) -> Curator:
         """A curator of the project file as it is now."""
-        return open_project(self._project.folder / self._file)
+        return open_project(self.path)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -129,6 +134,10 @@ class Curator:
     def has_ledger(self) -> bool:
         """Whether the ledger is there already; asks the server if it is kept on one."""
         return self._store.exists(timeout=30.0)
+
+    def take_turn(self, name: str) -> AbstractContextManager[None]:
+        """Waits until nobody else who uses the ledger, on any server, has the turn that is called `name`."""
+        return self._ledger().exclusively(plan_digest=name)
 
     def budget(self) -> BudgetReport:
         """What the project may spend, what it has spent, and what is left. Spends nothing.

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlglot import exp
+
 from sfumato.core.cost.budget import read_epsilon
+from sfumato.core.errors import SfumatoError
 from sfumato.core.exact import format_exact, format_short
 from sfumato.core.facts.table import table_spec
 from sfumato.core.ledger.chain import AnswerEntry, ChargeEntry
 from sfumato.core.ledger.report import describe_cost
+from sfumato.serve.catalog import Catalog
 from sfumato.serve.state import LIMITS
+from sfumato.serve.wire.values import find_oid
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -53,6 +59,19 @@ def describe_tables(curator: Curator) -> list[dict[str, Any]]:
         columns = curator.describe_table(name).items()
         found.append({"name": name, "public": True, "columns": [{"name": c, "kind": k} for c, k in columns]})
     return found
+
+
+def make_catalog(curator: Curator) -> Catalog:
+    """Returns the system tables of a project: its stored columns, with their types in answers."""
+    named = [*curator.project.tables, *curator.project.public]
+    types: dict[str, dict[str, int]] = {}
+    for name in named:
+        text = exp.select("*").from_(exp.to_table(exp.to_identifier(name, quoted=True).sql())).limit(0)
+        with contextlib.suppress(SfumatoError):  # of a table that no statement may name
+            found = curator.describe(text.sql(dialect="duckdb"), epsilon=1).columns
+            types[name] = {column: find_oid(kind) for column, kind in found}
+    stored = {name: curator.describe_table(name) for name in named}
+    return Catalog(curator.project, stored=stored, types=types)
 
 
 def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:

@@ -301,17 +301,21 @@ class Jobs:
             file = self._read(job.recipe, files=True)
             self._folder.mkdir(exist_ok=True)
             out = self._folder / job.name
-            # What was begun there is finished; anything else in that place is refused.
-            begun = out.exists() and self._curator.kept(out) is not None
-            self._curator.release(
-                file.recipe,
-                epsilon=file.epsilons,
-                delta=file.delta,
-                out=out,
-                force=begun,
-                asked_by=job.person,
-                progress=stage,
-            )
+            # A server that lost its claim may still be at it.
+            with self._curator.take_turn(f"release {job.name}"):
+                # What was begun there is finished; anything else in that place is refused.
+                begun = out.exists() and self._curator.kept(out) is not None
+                # The name was free: what is whole there was made by a server that could not say so any more.
+                if not (out / "certificate.json").is_file():
+                    self._curator.release(
+                        file.recipe,
+                        epsilon=file.epsilons,
+                        delta=file.delta,
+                        out=out,
+                        force=begun,
+                        asked_by=job.person,
+                        progress=stage,
+                    )
             job.status = "done"
         except SourceError as error:
             # Of what failed after a charge, and of where a source is, nothing more is told.

@@ -66,8 +66,8 @@ class Oidc:
     groups: Mapping[str, tuple[str, Fraction | None]] = field(default_factory=dict)
 
 
-def read_oidc(section: object) -> Oidc:
-    """Returns the settings in `section` of the project file."""
+def read_oidc(section: object, *, base: str = "") -> Oidc:
+    """Returns the settings in `section` of the project file, whose pages stand at `base`."""
     if not isinstance(section, dict):
         raise SchemaError("[serve.oidc] is a section with issuer, client_id, redirect_uri and groups")
     refuse_unknown_keys(section, tuple(each.name for each in fields(Oidc)), where="[serve.oidc]")
@@ -84,8 +84,8 @@ def read_oidc(section: object) -> Oidc:
     for key in ("issuer", "redirect_uri"):
         if not is_safe(known[key]):
             raise SchemaError(f"[serve.oidc] {key} begins with https://, but on this machine")
-    if urlsplit(known["redirect_uri"]).path != CALLBACK:
-        raise SchemaError(f"[serve.oidc] redirect_uri is the address of this server with {CALLBACK}")
+    if urlsplit(known["redirect_uri"]).path != base + CALLBACK:
+        raise SchemaError(f"[serve.oidc] redirect_uri is the address of this server with {base}{CALLBACK}")
     return Oidc(**known, groups={name: _read_group(name, each) for name, each in groups.items()})
 
 

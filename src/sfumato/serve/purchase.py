@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -95,16 +93,15 @@ class Purchases:
         self._state = state
         self._settings = settings
         self._jobs = jobs
-        self._paying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def renew(self, curator: Curator, settings: Settings) -> None:
         """Buys from now on from another curator, after what is being bought."""
         self._curator, self._settings = curator, settings
 
     def hold(self, user: User) -> AbstractContextManager[object]:
-        """Returns the turn of a person with a limit of a day: two at once would both fit into the rest."""
+        """Returns the turn of who has a limit of a day, on all servers: two would both fit into the rest."""
         daily = user.daily is not None or self._settings.approve_daily is not None
-        return self._paying[user.name] if daily else nullcontext()
+        return self._curator.take_turn(f"purchases of {user.name}") if daily else nullcontext()
 
     def buy(self, ask: AskedStatement, *, progress: Callable[[str], None]) -> list[Reply]:
         """Returns the answer to a question, or to each of a basket, charged within all limits of who asks."""

@@ -10,28 +10,28 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import uvicorn
-from sqlglot import exp
+from cryptography import x509
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sfumato.core.errors import SfumatoError, SourceError
-from sfumato.serve.catalog import Catalog
+from sfumato.curator import open_project
 from sfumato.serve.facts import AUDIT_FILE, list_audit_files
 from sfumato.serve.service import Service
-from sfumato.serve.settings import Settings, load_tls, read_settings
-from sfumato.serve.state import STATE_FILE, State
+from sfumato.serve.settings import Settings, load_tls, read_mounted
+from sfumato.serve.state import open_state
 from sfumato.serve.turns import choose_silent
 from sfumato.serve.web.app import make_app
 from sfumato.serve.wire.server import WireServer, load_certificate
 from sfumato.serve.wire.session import Limits
-from sfumato.serve.wire.values import find_oid
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from sfumato.curator import Curator
 
 
@@ -100,21 +100,21 @@ async def _serve(
 ) -> None:
     folder = curator.project.folder
     tls = load_tls(settings, folder)
-    state = State(folder / STATE_FILE)
-    log = Log(folder / AUDIT_FILE, settings=settings, stream=log_stream)
-    curator.budget()  # a ledger that cannot be used is noticed before anybody connects
-    service = Service(curator, settings=settings, state=state, log=log)
+    service = _open_service(curator, settings, log_stream)
+    projects = {}
+    for name, place in settings.projects.items():
+        mounted = open_project(folder / place / "sfumato.toml")
+        projects[name] = _open_service(mounted, read_mounted(mounted.project, settings, name), log_stream)
     secret = None if link is None else service.make_steward_link(link)
-    catalog = describe_tables(curator)
     wire = WireServer(
         service=service,
-        catalog=catalog,
+        projects=projects,
         tls=tls,
-        certificate=_read_certificate(settings, folder),
+        certificate=_read_certificate(service, folder),
         plain=settings.behind_proxy,
         limits=Limits(connections=settings.connections),
     )
-    http = _make_http(service, settings, folder)
+    http = _make_http(make_app(service, projects), settings, folder)
     try:
         listening = await asyncio.start_server(
             wire.serve, settings.host, settings.pg_port, backlog=settings.connections
@@ -136,84 +136,63 @@ async def _serve(
         listening.close()
         serving.result()
         raise SourceError(f"port {settings.http_port} cannot be opened; choose another with --http-port")
-    service.resume_jobs()
+    services = (service, *projects.values())
+    for each in services:
+        each.resume_jobs()
     announce(_addresses(settings, http, listening, link=secret))
-    log({"event": "start", "person": ""})
+    service.note("start", "")
 
     async def reload() -> None:
         while await again.wait():
             again.clear()
             try:
-                fresh, described = await asyncio.to_thread(_read_again, service)
-                load_tls(fresh[1], folder)
+                load_tls(settings, folder)
                 for context in (tls, http.config.ssl):
                     if context is not None and settings.certificate and settings.key:
                         context.load_cert_chain(folder / settings.certificate, folder / settings.key)
-                service.renew(*fresh)
-                wire.renew(described, certificate=_read_certificate(settings, folder))
-                log({"event": "reload", "person": "", "outcome": "ok"})
+                wire.renew(_read_certificate(service, folder))
             except (SfumatoError, OSError) as error:
-                log({"event": "reload", "person": "", "outcome": "refused", "text": str(error)})
+                service.note("reload", "", outcome="refused", text=str(error))
+                continue
+            for each in services:
+                with contextlib.suppress(SfumatoError, OSError):  # which the log tells
+                    await each.reload("")
 
     reloading = asyncio.create_task(reload())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
     reloading.cancel()
     listening.close()
-    await service.close()
+    await asyncio.gather(*(each.close() for each in services))
     await wire.close()
     http.should_exit = True
     await serving
-    log({"event": "stop", "person": ""})
+    service.note("stop", "")
 
 
-def _read_certificate(settings: Settings, folder: Path) -> bytes | None:
-    if settings.certificate is None:
+def _open_service(curator: Curator, settings: Settings, log_stream: TextIO | None) -> Service:
+    log = Log(curator.project.folder / AUDIT_FILE, settings=settings, stream=log_stream)
+    curator.budget()  # a ledger that cannot be used is noticed before anybody connects
+    service = Service(curator, settings=settings, state=open_state(curator.project), log=log)
+    service.catalog  # noqa: B018 - made before anybody waits for it
+    return service
+
+
+def _read_certificate(service: Service, folder: Path) -> bytes | None:
+    if service.settings.certificate is None:
         return None
-    return load_certificate((folder / settings.certificate).read_text(encoding="ascii"))
+    found = load_certificate((folder / service.settings.certificate).read_text(encoding="ascii"))
+    ends = x509.load_der_x509_certificate(found).not_valid_after_utc
+    service.gauges["certificate_ends"] = ends.timestamp()
+    return found
 
 
-def _read_again(service: Service) -> tuple[tuple[Curator, Settings], Catalog]:
-    """Returns the project and its settings as the file has them now, all but where the server listens."""
-    curator = service.curator.reopen()
-    stays = {field: getattr(service.settings, field) for field in _STAYING}
-    settings = replace(read_settings(curator.project, **stays), **stays)
-    curator.budget()
-    return (curator, settings), describe_tables(curator)
-
-
-_STAYING = (
-    "host",
-    "http_port",
-    "pg_port",
-    "certificate",
-    "key",
-    "names",
-    "behind_proxy",
-    "workers",
-    "releases",
-)
-
-
-def describe_tables(curator: Curator) -> Catalog:
-    """Returns the catalog of a project: its stored columns, with their types in answers."""
-    named = [*curator.project.tables, *curator.project.public]
-    types: dict[str, dict[str, int]] = {}
-    for name in named:
-        text = exp.select("*").from_(exp.to_table(exp.to_identifier(name, quoted=True).sql())).limit(0)
-        with contextlib.suppress(SfumatoError):  # of a table that no statement may name
-            found = curator.describe(text.sql(dialect="duckdb"), epsilon=1).columns
-            types[name] = {column: find_oid(kind) for column, kind in found}
-    stored = {name: curator.describe_table(name) for name in named}
-    return Catalog(curator.project, stored=stored, types=types)
-
-
-def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Server:
+def _make_http(app: ASGIApp, settings: Settings, folder: Path) -> uvicorn.Server:
     files = {}
     if settings.certificate is not None and settings.key is not None:
         files = {"ssl_certfile": folder / settings.certificate, "ssl_keyfile": str(folder / settings.key)}
     config = uvicorn.Config(
-        make_app(service),
+        app,
         host=settings.host,
         port=settings.http_port,
         http=PatientProtocol,
@@ -247,12 +226,13 @@ def _addresses(
     pg_port = listening.sockets[0].getsockname()[1]
     host = settings.names[0] if settings.names else settings.host
     shown = f"[{host}]" if ":" in host else host
-    page = f"{'https' if settings.certificate else 'http'}://{shown}:{http_port}"
+    page = f"{'https' if settings.certificate else 'http'}://{shown}:{http_port}{settings.base}"
     return {
         "page": page,
         **({} if link is None else {"steward": f"{page}/enter?link={link}"}),
         "api": f"{page}/openapi.json",
         "agents": f"{page}/mcp",
+        **{f"project {name}": f"{page}/p/{name}" for name in settings.projects},
         "postgresql": f"host={host} port={pg_port}",
         "http_port": str(http_port),
         "pg_port": str(pg_port),

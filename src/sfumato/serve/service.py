@@ -34,7 +34,8 @@ from sfumato.core.errors import (
 )
 from sfumato.core.exact import format_short
 from sfumato.serve.clock import recent_times
-from sfumato.serve.facts import describe_tables, list_audit_files, list_charges, list_users
+from sfumato.serve.facts import describe_tables, list_audit_files, list_charges, list_users, make_catalog
+from sfumato.serve.files import add_part, read_again
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.oidc import NoRedirect, SignIn
 from sfumato.serve.purchase import OF_DAY, AskedStatement, Conversation, Purchases, Reply
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from sfumato.core.facts.project import Project
     from sfumato.curator import Curator
+    from sfumato.serve.catalog import Catalog
     from sfumato.serve.settings import Settings
     from sfumato.sql.settle import Description
 
@@ -103,7 +105,10 @@ class Service:
         self._refused: dict[str, deque[float]] = {}
         self._counts: Counter[str] = Counter()
         self._links: dict[bytes, tuple[str, Verifier | None, float]] = {}  # they end with this process
-        self._closing = False
+        self.gauges: dict[str, float] = {}  # that others know, for metrics
+        self.is_closing = False  # nobody should wait for more then
+        self._catalog: Catalog | None = None
+        self._describing = asyncio.Lock()
         self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
         self._purchases = Purchases(curator, state, settings, self._jobs)
         self._sign_in = SignIn(settings.oidc, state, curator) if settings.oidc else None
@@ -114,6 +119,13 @@ class Service:
     def project(self) -> Project:
         """The project file, as read."""
         return self.curator.project
+
+    @property
+    def catalog(self) -> Catalog:
+        """What clients of the wire read of the project's tables."""
+        if self._catalog is None:
+            self._catalog = make_catalog(self.curator)
+        return self._catalog
 
     # Who asks
 
@@ -389,12 +401,34 @@ class Service:
             self._tell_webhook(asked)
         return await self.job(user, number)
 
-    def renew(self, curator: Curator, settings: Settings) -> None:
-        """Serves the project and the settings that were read again; what is at work ends as it began."""
-        self.curator, self.settings = curator, settings
+    async def reload(self, person: str) -> None:
+        """Reads the project file again, all but how the server listens; what was begun ends as it began."""
+        try:
+            fresh = await asyncio.to_thread(read_again, self.curator, self.settings)
+        except (SfumatoError, OSError) as error:
+            self.note("reload", person, outcome="refused", text=str(error))
+            raise
+        self.renew(*fresh)
+        self.note("reload", person, outcome="ok")
+
+    def renew(self, curator: Curator, settings: Settings, catalog: Catalog | None = None) -> None:
+        """Serves another project with other settings."""
+        self.curator, self.settings, self._catalog = curator, settings, catalog
         self._purchases.renew(curator, settings)
         self._jobs.renew(curator)
         self._sign_in = SignIn(settings.oidc, self.state, curator) if settings.oidc else None
+
+    async def add_table(self, user: User, name: str, part: str) -> None:
+        """Adds the `part` of the project file that describes the table `name`, and serves it at once."""
+        self.admit(user, "draft")
+        async with self._describing:
+            undo = await asyncio.to_thread(add_part, self.curator.path, part)
+            try:
+                await self.reload(user.name)
+            except (SfumatoError, OSError):
+                await asyncio.to_thread(undo)
+                raise
+        self.note("add table", user.name, table=name)
 
     def resume_jobs(self) -> None:
         """Begins again what a stop has interrupted; each goes on under the charge that it made."""
@@ -562,7 +596,7 @@ class Service:
             self._counts["denied"] += 1
             self.note("denied", user.name, action=action)
             raise AccessDenied(f"the role {user.role!r} does not allow this; ask a steward")
-        if self._closing:
+        if self.is_closing:
             raise TooManyRequests("the server is stopping; ask again when it is back")
         recent = recent_times(self._asked, user.name)
         if len(recent) >= self.settings.per_minute:
@@ -613,7 +647,7 @@ class Service:
                 "approvals_waiting": float(len(waiting)),
             }
 
-        going = {"running": float(len(self._running)), "queued": float(self._long.waiting)}
+        going = self.gauges | {"running": float(len(self._running)), "queued": float(self._long.waiting)}
         return dict(self._counts), going | await self.run(None, look)
 
     async def is_ready(self) -> bool:
@@ -632,14 +666,9 @@ class Service:
             return False
         return True
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether it is stopping, so that nobody should wait for more."""
-        return self._closing
-
     async def close(self) -> None:
         """Lets nothing new in, and waits for all that was begun."""
-        self._closing = True
+        self.is_closing = True
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
         await self._jobs.close()

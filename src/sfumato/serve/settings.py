@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ class Settings:
     `connections` all at once, `workers` the new questions that are answered at a time. `releases` is the
     folder where releases are published, `reply_every` the first reply time in seconds (docs/proofs/serve.md).
     Whatever waits for an approval is told to `webhook`, without what it is.
+    Pages stand at the path `base` of their host, and `projects` are the folders of more of them, by name.
     The audit log begins a new file after `audit_megabytes`, and keeps `audit_files` besides.
     """
 
@@ -51,6 +54,8 @@ class Settings:
     releases: str = "releases"
     reply_every: float = 0.05
     behind_proxy: bool = False
+    base: str = ""
+    projects: Mapping[str, str] = field(default_factory=dict)
     oidc: Oidc | None = None
     webhook: str | None = None
 
@@ -75,11 +80,14 @@ def read_settings(project: Project, **given: object) -> Settings:
     >>> settings.pg_port, settings.http_port
     (6000, 6001)
     """
-    known = {field.name for field in fields(Settings)}
+    known = {each.name for each in fields(Settings)}
     refuse_unknown_keys(project.serve, tuple(sorted(known)), where="[serve]")
     wanted = {**project.serve, **{key: value for key, value in given.items() if value is not None}}
+    oidc = wanted.pop("oidc", None)
     parsed: dict[str, Any] = {key: _parse(key, value) for key, value in wanted.items()}
     settings = replace(Settings(), **parsed)
+    if oidc is not None:
+        settings = replace(settings, oidc=read_oidc(oidc, base=settings.base))
     if (settings.certificate is None) != (settings.key is None):
         raise SchemaError("[serve] needs both certificate and key, or neither")
     if not settings.is_loopback and settings.certificate is None and not settings.behind_proxy:
@@ -88,6 +96,35 @@ def read_settings(project: Project, **given: object) -> Settings:
             "certificate and key (files in PEM form), or behind_proxy = true if a proxy before it ends TLS"
         )
     return settings
+
+
+def read_mounted(project: Project, main: Settings, name: str | None = None) -> Settings:
+    """Returns the settings of a project whose server listens as `main` says, as its project `name` if given.
+
+    >>> from sfumato.core.facts.project import parse_project
+    >>> document = {"budget": {"epsilon": 1}, "tables": {"t": {"source": "t.csv", "unit": "row"}}}
+    >>> read_mounted(parse_project(document, folder=Path()), Settings(base="/dp"), "heart").base
+    '/dp/p/heart'
+    """
+    given: dict[str, Any] = {key: getattr(main, key) for key in _OF_SERVER}
+    if name is not None:
+        given |= {"base": f"{main.base}/p/{name}", "projects": {}}
+    return read_settings(project, **given)
+
+
+_OF_SERVER = (  # what a server that runs does not change
+    "host",
+    "http_port",
+    "pg_port",
+    "certificate",
+    "key",
+    "names",
+    "behind_proxy",
+    "base",
+    "projects",
+    "workers",
+    "connections",
+)
 
 
 def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
@@ -104,14 +141,25 @@ def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
 
 
 def _parse(key: str, value: Any) -> object:  # noqa: ANN401 - as TOML or a command line gives it
-    if key == "oidc":
-        return read_oidc(value)
     if key == "webhook":
         if not is_safe(value):
             raise SchemaError("[serve] webhook is an address that begins with https://, but on this machine")
         return value
     if key in ("approve_above", "approve_daily", "session_budget"):
         return parse_positive(value, name=f"[serve] {key}")
+    if key == "base":
+        if not isinstance(value, str) or not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*", value):
+            raise SchemaError(
+                "[serve] base is the path of the pages, such as /sfumato, without a slash at its end"
+            )
+        return value
+    if key == "projects":
+        if not isinstance(value, Mapping) or not all(
+            re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) and isinstance(folder, str)
+            for name, folder in value.items()
+        ):
+            raise SchemaError('[serve.projects] has a folder for each name, such as heart = "../heart"')
+        return dict(value)
     if key == "names":
         if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
             raise SchemaError("[serve] names is a list of host names")

@@ -1,4 +1,4 @@
--- The file serve.db, of the version that state.py names.
+-- People, approvals and jobs, of the version that state.py names.
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
     name TEXT PRIMARY KEY, role TEXT NOT NULL, verifier TEXT NOT NULL, token BLOB UNIQUE,

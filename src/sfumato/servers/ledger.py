@@ -12,9 +12,9 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -211,6 +211,7 @@ class PostgresStore:
                 keepalives_idle=15,  # a server that vanished is noticed within a minute, not in hours
                 keepalives_interval=5,
                 keepalives_count=3,
+                tcp_user_timeout=30_000,
                 prepare_threshold=None,
             )
         except psycopg.Error as error:
@@ -256,6 +257,8 @@ class PostgresStore:
         # pg_catalog comes first, so that nobody's operator or function stands in for the server's.
         opening = (
             f"BEGIN {mode}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {wait};"
+            " SET LOCAL tcp_keepalives_idle = 15; SET LOCAL tcp_keepalives_interval = 5;"  # a client that
+            " SET LOCAL tcp_keepalives_count = 3;"  # vanished lets go of its locks
             f' SET LOCAL search_path = pg_catalog, "{self.schema}", pg_temp'
         )
         connection.execute(opening)
@@ -323,6 +326,57 @@ class PostgresSession(Session):
         Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
         if self.written is None:
             self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
+
+
+class PostgresTables:
+    """People, approvals and jobs of servers, in a schema beside that of the ledger at `url`."""
+
+    def __init__(self, url: str, *, layout: str, version: int, timeout: float = 30.0) -> None:
+        ledger = locate_store(url)
+        self._store = replace(ledger, schema=f"{ledger.schema[:57]}_serve", name=f"{ledger.name}_serve")
+        self._timeout = timeout
+        with self.transact(write=True) as run:
+            for words, kind in (("BLOB", "bytea"), ("REAL", "double precision")):
+                layout = layout.replace(words, kind)
+            if not run("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?", self._store.schema):
+                run(f'CREATE SCHEMA "{self._store.schema}"')
+            run(f'SET LOCAL search_path = "{self._store.schema}", pg_catalog, pg_temp')
+            run("CREATE TABLE IF NOT EXISTS version (number INTEGER NOT NULL)")
+            if not run("SELECT 1 FROM version"):
+                run("INSERT INTO version VALUES (?)", version)
+                run(layout)
+            if run("SELECT number FROM version") != [(version,)]:
+                raise LedgerError(f"{self._store.name!r} is of another version of sfumato; install that one")
+
+    @contextmanager
+    def transact(self, *, write: bool) -> Iterator[Callable[..., list[Row]]]:
+        """Yields what runs the statements of one transaction; those that write take turns."""
+        store, mode = self._store, "WRITE" if write else "ONLY"
+        with store._connect(timeout=self._timeout) as connection:
+
+            def run(statement: str, *values: object) -> list[Row]:
+                # A server keeps no text with a zero in it, which nobody types.
+                given = [each.replace("\0", "\ufffd") if isinstance(each, str) else each for each in values]
+                return PostgresSession(connection).run(statement, *given)
+
+            try:
+                # A snapshot for each statement: what follows the wait sees what was waited for.
+                store._begin(connection, f"ISOLATION LEVEL READ COMMITTED READ {mode}", timeout=self._timeout)
+                if write:
+                    turn = f"sfumato people {store.schema}"
+                    run("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(?, 0))", turn)
+                yield run
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(Exception):  # a lost connection has rolled back already
+                    connection.execute("ROLLBACK")
+                raise
+
+    def now(self) -> float:
+        """The time of the server's clock, in seconds."""
+        with self.transact(write=False) as run:
+            ((seconds,),) = run("SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())")
+            return float(seconds)  # type: ignore[arg-type]
 
 
 def locate_store(url: str) -> PostgresStore:

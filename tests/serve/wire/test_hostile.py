@@ -160,7 +160,7 @@ async def fuzz(count, seed):
     service.release.set()
     service.may_log_in = lambda name, origin: True
     limits = Limits(pause_seconds=0, login_seconds=20)
-    wire = WireServer(service=service, catalog=SmallCatalog(), limits=limits)
+    wire = WireServer(service=service, limits=limits)
     sent = heard = 0
     while sent < count:
         line = Line()
@@ -206,7 +206,7 @@ def test_nonsense_crashes_nothing(count, caplog):
 def test_oversized_messages_are_refused_before_they_are_read():
     async def send(first, *, logs_in):
         line = Line()
-        wire = WireServer(service=CountingService(), catalog=SmallCatalog())
+        wire = WireServer(service=CountingService())
         task = asyncio.create_task(wire.serve(line.reader, line))
         if logs_in:
             await log_in(line)
@@ -305,7 +305,7 @@ def test_silent_clients_make_room_for_those_who_log_in(monkeypatch):
 def test_idle_clients_are_left():
     async def connect():
         line = Line()
-        wire = WireServer(service=CountingService(), catalog=SmallCatalog(), limits=Limits(idle_seconds=0.01))
+        wire = WireServer(service=CountingService(), limits=Limits(idle_seconds=0.01))
         task = asyncio.create_task(wire.serve(line.reader, line))
         await log_in(line)
         await asyncio.wait_for(task, 20)
@@ -435,7 +435,7 @@ def test_plain_connections_from_elsewhere_are_refused(monkeypatch):
     async def connect():
         line = Line()
         line.get_extra_info = lambda _: ("192.0.2.7", 1)
-        wire = WireServer(service=CountingService(), catalog=SmallCatalog())
+        wire = WireServer(service=CountingService())
         line.reader.feed_data(startup())
         await asyncio.wait_for(wire.serve(line.reader, line), 20)
         await wire.close()

@@ -495,8 +495,9 @@ async def _answer_metrics(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type=media)
 
 
-async def _answer_description(_: Request) -> Response:
-    return JSONResponse(read_description())
+async def _answer_description(request: Request) -> Response:
+    base = find_service(request).settings.base
+    return JSONResponse(read_description() | ({"servers": [{"url": base}]} if base else {}))
 
 
 ROUTES = [

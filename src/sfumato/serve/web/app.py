@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -42,8 +44,8 @@ _OVER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 _log = logging.getLogger("sfumato.serve.web")
 
 
-def make_app(service: Service) -> Starlette:
-    """Returns the application of `service`: pages, API and the agents' endpoint.
+def make_app(service: Service, projects: Mapping[str, Service] | None = None) -> Starlette:
+    """Returns the application of `service`: pages, API and the agents' endpoint; `projects` are under /p/.
 
     It answers to the names in its settings and to those of this machine. Only if it listens elsewhere and
     has no names it answers to all: on loopback no page can reach it under a name of its own.
@@ -53,7 +55,12 @@ def make_app(service: Service) -> Starlette:
     hosts = (*named, *_LOOPBACK, settings.host) if named or settings.is_loopback else ()
     app = Starlette(
         routes=[route for room in _ROOMS for route in room.ROUTES],
-        middleware=[Middleware(_Guard, hosts=hosts, names=named)],
+        middleware=[
+            Middleware(
+                _Signpost, base=settings.base, apps={k: make_app(v) for k, v in (projects or {}).items()}
+            ),
+            Middleware(_Guard, hosts=hosts, names=named, base=settings.base),
+        ],
         exception_handlers={HTTPException: _answer_failure, SfumatoError: _answer_failure},
     )
     app.router.redirect_slashes = False
@@ -61,13 +68,32 @@ def make_app(service: Service) -> Starlette:
     return app
 
 
+class _Signpost:
+    """Takes the base off a path, as a proxy may have done, and leads to the project in it."""
+
+    def __init__(self, app: ASGIApp, *, base: str, apps: Mapping[str, ASGIApp]) -> None:
+        self._app = app
+        self._base = base
+        self._apps = apps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app, path = self._app, str(scope.get("path", ""))
+        if path == self._base or path.startswith(f"{self._base}/"):
+            path = path.removeprefix(self._base)
+        named = path.split("/", 3)
+        if named[:2] == ["", "p"] and len(named) > 2 and named[2] in self._apps:
+            app, path = self._apps[named[2]], "/".join(["", *named[3:]])
+        await app({**scope, "path": path or "/"}, receive, send)
+
+
 class _Guard:
     """Refuses calls under other names and from other sites, adds the headers, and hides what failed."""
 
-    def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], names: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], names: tuple[str, ...], base: str) -> None:
         self._app = app
         self._names = names
         self._hosts = hosts
+        self._base = base
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,6 +114,8 @@ class _Guard:
                 sent = MutableHeaders(scope=message)
                 for name, value in headers.items():
                     sent.setdefault(name, value)
+                if self._base:
+                    self._move(sent)
             await send(message)
 
         refusal = self._refuse(scope)
@@ -104,6 +132,17 @@ class _Guard:
                 _log.error("%s %s failed: %s", scope["method"], scope["path"], type(error).__name__)
             if not begun:
                 await JSONResponse(describe_error(error), status)(scope, receive, send_guarded)
+
+    def _move(self, sent: MutableHeaders) -> None:
+        """Lets redirects and cookies, which know paths of the application alone, begin with the base."""
+        for name, before in (("location", "/"), ("refresh", "0; url=/")):
+            told = sent.get(name, "")
+            if told.startswith(before) and not told.startswith(f"{before}/"):
+                sent[name] = f"{before[:-1]}{self._base}{told.removeprefix(before[:-1])}"
+        cookies = sent.getlist("set-cookie")
+        del sent["set-cookie"]
+        for each in cookies:
+            sent.append("set-cookie", re.sub("(?i)(; path=)/(?=;|$)", rf"\1{self._base}", each))
 
     def _refuse(self, scope: Scope) -> HTTPException | None:
         headers = Headers(scope=scope)

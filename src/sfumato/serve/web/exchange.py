@@ -63,8 +63,10 @@ def find_service(request: Request) -> Service:
 
 
 def name_cookie(request: Request) -> str:
-    """Returns the session's cookie; over TLS the prefix keeps other hosts from setting it."""
-    return "__Host-sfumato" if request.scope["scheme"] == "https" else "sfumato"
+    """Returns the session's cookie, of its base; over TLS the prefix keeps other hosts from setting it."""
+    base = find_service(request).settings.base
+    prefix = ("__Secure-" if base else "__Host-") if request.scope["scheme"] == "https" else ""
+    return f"{prefix}sfumato{base.replace('/', '-')}"
 
 
 async def find_asker(request: Request) -> Asker | None:

@@ -30,6 +30,9 @@ from sfumato.serve.web.exchange import (
 
 HOMES: dict[str, str] = {role: pages[0][0] for role, pages in WORDS["places"].items()}
 
+_LINKS = re.compile(rb'(\s(?:href|src|action|data-price|data-events)=")/(?!/)')
+"""Where a page leads on this server; a text in it cannot be taken for one, since its quotes are escaped."""
+
 _LONGEST = 1500  # characters of an address that a cookie has room for
 
 
@@ -75,7 +78,8 @@ async def show(
         icon=_asset("icon.png")[1],
         **values,
     )
-    return HTMLResponse(page, status)
+    base = find_service(request).settings.base.encode()
+    return HTMLResponse(_LINKS.sub(rb"\1" + base + b"/", page), status)
 
 
 async def show_failure(request: Request, status: int, message: str) -> Response:

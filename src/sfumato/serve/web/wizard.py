@@ -95,7 +95,7 @@ async def _wizard(request: Request) -> Response:
             facts = _apply_codebook(facts, form.get("codebook", [""])[0], kinds)
         except SfumatoError as error:
             message = str(error)
-    if step in ("preview", "project", "recipe", "release"):
+    if step in ("preview", "project", "recipe", "serve", "release"):
         try:
             return await _conclude(request, asker, facts, kinds, step=step, release=field(form, "release"))
         except SfumatoError as error:
@@ -138,6 +138,9 @@ async def _conclude(
     if step == "release":
         job = await api.start_release(service, asker.user, {"recipe": files[1], "name": release})
         return RedirectResponse(f"/jobs/{job['number']}", 303)
+    if step == "serve":
+        await service.add_table(asker.user, facts.name, stated[stated.index("[tables.") :])
+        return RedirectResponse("/tables", 303)
     if step in ("project", "recipe"):
         return _send_file(step, facts, files)
     same = service.project.tables.get(facts.name) == described.tables[facts.name]

@@ -14,6 +14,7 @@ import ipaddress
 import secrets
 import ssl
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -29,7 +30,6 @@ from sfumato.serve.wire.session import Limits, Session
 from sfumato.serve.wire.session_settings import EPSILON, SessionSettings
 
 if TYPE_CHECKING:
-    from sfumato.serve.catalog import Catalog
     from sfumato.serve.service import Service
     from sfumato.serve.state import Verifier
 
@@ -137,8 +137,9 @@ _SPARE = 100  # connections beyond the limit, for those who have not logged in y
 
 
 class WireServer:
-    """PostgreSQL's protocol for a service and a catalog; `serve` is the callback of asyncio.start_server.
+    """PostgreSQL's protocol for a service; `serve` is the callback of asyncio.start_server.
 
+    A database that is called as one of `projects` is that one; any other name is `service` itself.
     `tls` has the server's certificate and key; without it no connection is encrypted. `certificate` is the
     same (DER): clients may bind their login to it. `plain` says whether clients from other machines may
     connect without TLS; `limits` bound what clients may take.
@@ -148,14 +149,14 @@ class WireServer:
         self,
         *,
         service: Service,
-        catalog: Catalog,
+        projects: Mapping[str, Service] | None = None,
         tls: ssl.SSLContext | None = None,
         certificate: bytes | None = None,
         plain: bool = False,
         limits: Limits | None = None,
     ) -> None:
         self._service = service
-        self._catalog = catalog
+        self._projects = projects or {}
         self._tls = tls
         self._binding = hash_certificate(certificate) if certificate and tls else None
         self._plain = plain
@@ -203,9 +204,8 @@ class WireServer:
             self._tasks.pop(task, None)
             await stream.close()
 
-    def renew(self, catalog: Catalog, *, certificate: bytes | None) -> None:
-        """Has the tables and the certificate for connections to come."""
-        self._catalog = catalog
+    def renew(self, certificate: bytes | None) -> None:
+        """Has another certificate for connections to come."""
         self._binding = hash_certificate(certificate) if certificate and self._tls else None
 
     async def close(self) -> None:
@@ -307,21 +307,22 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        proven = await self._authenticate(stream, name, host=host)
-        user = await asyncio.to_thread(self._service.state.find_user, name, proven=proven)
+        service = self._projects.get(database, self._service)
+        proven = await self._authenticate(stream, service, name, host=host)
+        user = await asyncio.to_thread(service.state.find_user, name, proven=proven)
         if user is None:  # removed a moment ago
             raise _wrong(name)
-        self._service.note_login(name, origin=host, known=True)
+        service.note_login(name, origin=host, known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         price = [] if user.epsilon is None else [(EPSILON, format_exact(user.epsilon))]
         settings = SessionSettings(
             [*price, *read_options(given.pop("options", "")), *given.items()],
             user=name,
-            budget=self._service.settings.session_budget,
+            budget=service.settings.session_budget,
         )
         asker = Asker(
-            service=self._service,
-            catalog=self._catalog,
+            service=service,
+            catalog=service.catalog,
             user=user,
             proven=proven,
             database=database,
@@ -330,13 +331,13 @@ class WireServer:
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> Verifier:
+    async def _authenticate(self, stream: Stream, service: Service, name: str, *, host: str) -> Verifier:
         """Returns what the client has proven to know the password of."""
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
         await stream.flush()
-        verifier = await asyncio.to_thread(self._service.state.find_verifier, name)
+        verifier = await asyncio.to_thread(service.state.find_verifier, name)
         body = Body(await _read_login(stream))
         mechanism = body.text()
         first = body.take(body.int32())
@@ -348,11 +349,11 @@ class WireServer:
         await stream.flush()
         proof = await _read_login(stream)
         # Asked only now, so that many logins that were begun at once are not many tries.
-        if not self._service.may_log_in(name, origin=host):
+        if not service.may_log_in(name, origin=host):
             raise Refusal("28000", "too many wrong passwords; wait a minute", fatal=True)
         last = exchange.finish(proof)
         if last is None:
-            self._service.note_login(name, origin=host, known=False)
+            service.note_login(name, origin=host, known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))

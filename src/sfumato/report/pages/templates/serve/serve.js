@@ -206,7 +206,7 @@ if (choose) {
         again.focus({ preventScroll: true });
       } else if (at && at.id && !document.contains(at)) document.getElementById(at.id)?.focus({ preventScroll: true });
     } catch (error) {
-      if (error.name !== "AbortError") location.assign(`/ask/choose?${new URLSearchParams([...fields].filter(([name]) => name !== "csrf"))}`);
+      if (error.name !== "AbortError") location.assign(`${choose.getAttribute("action")}?${new URLSearchParams([...fields].filter(([name]) => name !== "csrf"))}`);
     }
   });
   const bought = document.getElementById("answer");
