@@ -118,8 +118,8 @@ CEILINGS = {
     "lines of tests": 72_008,  # 700 compare code and proofs, 340 a ledger's summary and its chain
 }
 # Several projects under a path, and several machines as one server.
-CEILINGS["lines of source"] += 251
-CEILINGS["lines of tests"] += 567
+CEILINGS["lines of source"] += 252
+CEILINGS["lines of tests"] += 602
 
 
 @cache
