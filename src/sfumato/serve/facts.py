@@ -88,9 +88,11 @@ def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
 def sum_day(curator: Curator, person: str) -> Fraction:
     """Returns the epsilon of what `person` was charged in 24 hours; where none can be told, all there is."""
     report = curator.budget()
-    since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
-    recent = takewhile(lambda entry: entry.recorded_at > since, reversed(report.entries))
-    mine = (each for each in recent if isinstance(each, ChargeEntry) and each.asked_by == person)
+    ago = [(datetime.now(UTC) - timedelta(days=each)).isoformat(timespec="microseconds") for each in (1, 8)]
+    # Further back than a day, since a clock that was set back must not hide what was charged before.
+    recent = takewhile(lambda entry: entry.recorded_at > ago[1], reversed(report.entries))
+    charged = (each for each in recent if isinstance(each, ChargeEntry) and each.recorded_at > ago[0])
+    mine = (each for each in charged if each.asked_by == person)
     readings = (read_epsilon(each.costs, report.budget.delta) for each in mine)
     return sum((Fraction(report.total) if each is None else each for each in readings), Fraction(0))
 

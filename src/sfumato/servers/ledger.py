@@ -357,7 +357,7 @@ class PostgresTables:
             def run(statement: str, *values: object) -> list[Row]:
                 # A server keeps no text with a zero in it, which nobody types.
                 given = [each.replace("\0", "\ufffd") if isinstance(each, str) else each for each in values]
-                return PostgresSession(connection).run(statement, *given)
+                return PostgresSession(connection, store.schema).run(statement, *given)
 
             try:
                 # A snapshot for each statement: what follows the wait sees what was waited for.
