@@ -47,7 +47,9 @@ _STRAY = 1e-3
 _SUCH = (1, 8)  # records of an individual, as examples of what a bound may be
 _MOST_RECORDS = 2**16  # of an individual, among which bounds are looked for
 _ONE_SIDE = 1.645  # standard deviations that noise exceeds on one side with 5 %
-_BIAS = 4.0  # what is cut lies outside of intervals, so that it weighs more than noise
+_BIAS = 4.0  # what is cut makes answers too small, in all draws alike, so that it weighs more than noise
+_DOUBT = 0.25  # what may be cut makes intervals wider
+_NOBODY = 0.05
 
 
 def can_clip(measures: tuple[Measure, ...], keys: tuple[Key, ...], unit: PrivacyUnit) -> bool:
@@ -137,39 +139,65 @@ def choose_clip(
 ) -> Held:
     """The bound that loses least, what is cut and noise together, and what it may leave out.
 
-    Where nobody is seen, the bound is that of one record, and `most` records bound what it cuts.
+    Where nobody is seen, the bound is that of one record. `most` records bound what noise may hide.
     """
-    record = int(np.searchsorted(NORMS, tally.measure.largest))
-    first = int(np.searchsorted(NORMS, max(1, tally.measure.largest // _FINEST)))
-    last = min(
-        len(NORMS), int(np.searchsorted(NORMS, min(NORMS[-1], _MOST_RECORDS * tally.measure.largest))) + 1
-    )
-    counts = np.zeros(len(NORMS))
-    from sfumato.inference.people import find_people  # not needed by statements without clips
+    from sfumato.inference.people import find_people, fit_tail  # not needed by statements without clips
 
-    counts[first:last] = find_people(noisy_counts[first:last], Law(tally.kind, tally.scale))
-    # Of those between two norms the middle is taken; small whole numbers are known.
+    unit, law = tally.measure.largest, Law(tally.kind, tally.scale)
     edges = np.array(NORMS, float)
     below = np.concatenate([[0.0], edges[:-1]])
+    record, first, last, end = (
+        int(np.searchsorted(NORMS, min(NORMS[-1], max(1, each))))
+        for each in (unit, unit // _FINEST, _MOST_RECORDS * unit, most * unit)
+    )
+    counts = np.zeros(len(NORMS))
+    counts[first : last + 1] = find_people(noisy_counts[first : last + 1], law)
+    seen = np.flatnonzero(counts)
+    top = max(record, int(seen[-1])) if seen.size else record
+    end = max(top, min(end, last))
+    cut = np.maximum(edges - edges[:, None], 0)  # of one individual in each interval, by each bound
+    # Whatever the tail is like, noise hides no more people than this, with 95 %.
+    possible = np.where(np.arange(len(NORMS)) <= end, cut, 0)
+    hidden = np.maximum(0, possible @ noisy_counts)
+    hidden += _ONE_SIDE * tally.deviation * np.sqrt((possible**2).sum(axis=1))
+    if not seen.size:
+        return Held(record, UNSEEN, math.ceil(hidden[record]), end, 0)
+    likely, largest, reach = counts.copy(), top, hidden
+    looked = slice(first, end + 1)
+    # Numbers of records are whole: n stands for what lies between n and n + 1.
+    whole = unit if tally.measure.statistic in ("records", "present") else 0
+    spans = np.diff(np.log(np.maximum(1, np.append(below[looked], edges[end]) + whole)))
+    fit = fit_tail(noisy_counts[looked], law, last=top - first, spans=spans, weights=cut[top][looked])
+    if fit is not None:
+        place, *found = fit
+        tail = np.zeros((2, len(NORMS)))
+        tail[:, looked] = found
+        above = np.arange(len(NORMS)) > top
+        likely[above] = tail[0, above]
+        greatest = np.where(np.arange(len(NORMS)) >= first + place, np.maximum(tail[1], counts), counts)
+        # Where fewer than one in twenty is expected nobody is, with 95 %.
+        there = np.cumsum(greatest[::-1])[::-1] >= _NOBODY
+        largest = int(np.flatnonzero(there)[-1])
+        missed = np.where(there, cut, 0)
+        reach = np.minimum(missed @ greatest + _ONE_SIDE * np.sqrt(missed**2 @ greatest), hidden)
+    # Of those between two norms the middle is taken; small whole numbers are known.
     middle = np.where(edges - below <= 1, edges, (below + edges) / 2)
+    lost = np.maximum(middle - edges[:, None], 0) @ likely
     # What is cut may be of one group or of all, and most groups may be empty: nobody knows which, so the
     # noise of so many of them weighs as lies between.
-    relative = math.sqrt(groups) * noise.deviation / LARGEST
-    cut = np.array([(counts * np.maximum(middle - bound, 0)).sum() for bound in edges])
-    losses = _BIAS * cut + relative * edges
-    if not counts.any():
-        top = min(len(NORMS) - 1, int(np.searchsorted(NORMS, most * tally.measure.largest)))
-        more = edges[record + 1 : top + 1] - edges[record]
-        told = max(0.0, float(more @ noisy_counts[record + 1 : top + 1]))
-        told += _ONE_SIDE * tally.deviation * math.hypot(*more)
-        return Held(record, UNSEEN, math.ceil(told), top, 0)
-    place = int(first + np.argmin(losses[first:last]))
-    beyond = float((counts * np.maximum(edges - edges[place], 0)).sum())
-    share = round(1000 * cut[place] / float((counts * middle).sum()))
-    top = max(place, int(np.flatnonzero(counts)[-1]))
-    above = noisy_counts[top + 1 : last]
-    hidden = int(max(0, above.sum()) + _ONE_SIDE * tally.deviation * math.sqrt(above.size))
-    return Held(place, share, math.ceil(beyond), top, hidden)
+    total = float(likely @ middle)
+    losses = _BIAS * lost + math.sqrt(groups) * noise.deviation / LARGEST * edges
+    losses += _DOUBT * np.minimum(reach, total)
+    chosen = int(first + np.argmin(losses[first : last + 1]))
+    if reach[chosen] >= hidden[chosen]:
+        largest = end
+    return Held(
+        chosen,
+        round(1000 * lost[chosen] / total),
+        math.ceil(reach[chosen]),
+        max(chosen, largest),
+        math.ceil(hidden[chosen] - reach[chosen]),
+    )
 
 
 def count_most(plan: QueryPlan) -> int:
@@ -198,7 +226,10 @@ def note_clip(measure: Measure, held: Held) -> str:
     if cut == UNSEEN:
         told = ": noise hides everybody here, so that most may lie beyond"
     if held.hidden:
-        told += f"; noise may hide up to {held.hidden} individuals with more, whom intervals leave out"
+        more = held.hidden / measure.grid
+        told += (
+            f"; intervals expect ever fewer with more: if noise hides others, {more:,.4g} more may be missing"
+        )
     return f"at most {name} of an individual counted, chosen privately{told}"
 
 

@@ -135,7 +135,8 @@ class Held(NamedTuple):
     """A bound of a norm that was chosen, and what it may leave out, as far as noise tells.
 
     It is at `place` of the norms. What is `cut` is in thousandths of all, and `beyond`, the most that it may
-    be, in units of 1 / grid. Nobody is seen above the `top`, where noise may hide up to so many `hidden`.
+    be, in units of 1 / grid, if people's numbers fall above as below; nobody is expected above the `top`.
+    Otherwise so much more may be `hidden` by noise, with 95 %.
     """
 
     place: int
