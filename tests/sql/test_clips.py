@@ -108,6 +108,45 @@ def test_few_records_short_prices_and_stated_errors_keep_cutting_records(tmp_pat
     assert (one, eight) == (pytest.approx(50 * times, rel=0.01), pytest.approx(400 * times, rel=0.01))
 
 
+def test_explain_says_why_records_are_cut(curator):
+    for rest, told in (
+        ("1 DELTA 1e-6 ward, COUNT(*) AS n FROM t GROUP BY ward", "groups that are not public"),
+        ("1 MEDIAN(fee) AS n FROM t", "not all that is asked is a sum"),
+        ("WITHIN 5000 COUNT(*) AS n FROM t", "groups of an individual are stated, an error is"),
+    ):
+        assert (
+            f"not clipped to a norm instead: {told}" in curator.sql(f"EXPLAIN DP-SELECT {rest}").explanation
+        )
+
+
+@pytest.mark.parametrize(
+    "group", ["ROLLUP (clinic, sex)", "CUBE (clinic, sex)", "GROUPING SETS ((clinic), ())"]
+)
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_grouping_sets_add_up_what_is_held_to_the_sum_of_sizes(tmp_path, group, neighbours):
+    rows = make_rows()
+    rows["sex"] = np.where(rows["person"] % 3 == 0, "f", "m")
+    columns = {"clinic": COLUMNS["clinic"], "sex": {"values": ["f", "m"]}, "fee": COLUMNS["fee"]}
+    curator = open_rows(tmp_path, columns, rows, max_records=200, neighbours=neighbours)
+    keys = "clinic, sex" if "sex" in group else "clinic"
+    rest = f"{keys}, COUNT(*) AS n, SUM(fee) AS s FROM t GROUP BY {group}"
+    # Levels add up groups, which an L2 norm does not bound: no Gaussian noise.
+    explained = curator.sql(f"EXPLAIN DP-SELECT 1 DELTA 1e-6 {rest}").explanation
+    assert "held to an L1 norm" in explained
+    assert "gaussian" not in explained
+    answer = ask(curator, rest, epsilon=8)
+    assert answer.spent == curator.budget().spent == 8
+    for row in answer.table.to_pylist():
+        kept = rows["person"] < 3000
+        for key in keys.split(", "):
+            kept &= (rows[key] == row[key]) if row[key] is not None else True
+        # One has two thousand records, and counts with a few.
+        assert row["n"] == pytest.approx(kept.sum(), abs=100)
+        assert row["s"] == pytest.approx(rows["fee"][kept].sum(), abs=4000)
+        assert row["n_low"] <= kept.sum() + 20
+    assert ask(curator, rest, epsilon=8).spent == 0
+
+
 def test_a_bound_that_nobody_is_seen_at_is_one_record(tmp_path):
     rows = {"person": np.arange(7) % 3, "fee": np.arange(7) * 1.0}
     curator = open_rows(tmp_path, {"fee": {"bounds": [0, 50]}}, rows, max_records="private")

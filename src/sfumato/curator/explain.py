@@ -24,7 +24,7 @@ from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.core.exact import format_exact, round_up
 from sfumato.core.ledger.chain import ChargeEntry
 from sfumato.curator.reuse import finish_measured
-from sfumato.sql.clips import explain_clips, explain_noise
+from sfumato.sql.clips import explain_clips, explain_cutting, explain_noise
 from sfumato.sql.expected import SIZES, expected_errors, note_conditions, note_noise
 from sfumato.sql.finish import Answer, Price, note_cuts, sum_records
 from sfumato.sql.magnitudes import INTERVALS
@@ -147,6 +147,7 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
     else:
         most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
         lines.append(f"  bounding     at most {most} rows of an individual are aggregated")
+        lines += explain_cutting(plan) if plan.tally is None else []
     if plan.tally is not None:
         lines += [
             "               chosen first, from a noisy count of individuals by their records: laplace noise, "

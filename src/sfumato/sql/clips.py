@@ -52,18 +52,22 @@ _DOUBT = 0.25  # what may be cut makes intervals wider
 _NOBODY = 0.05
 
 
-def can_clip(measures: tuple[Measure, ...], keys: tuple[Key, ...], unit: PrivacyUnit) -> bool:
-    """Whether all measures of a statement are sums over records, or need no bound on records.
+def find_obstacle(measures: tuple[Measure, ...], keys: tuple[Key, ...], unit: PrivacyUnit) -> str | None:
+    """Why the measures of a statement are not held to a norm; None if they can be.
 
-    Groups that are not public are chosen among those that records have, and bounds on values that are to be
-    chosen need bounded records first.
+    All must be sums over records, or need no bound on records.
     """
-    plain = all(
-        (each.statistic in ADDED and each.private is None) or (each.statistic == "individuals" and not keys)
-        for each in measures
-    )
-    added = any(each.statistic in ADDED for each in measures)
-    return plain and added and unit.column is not None and not any(key.is_open for key in keys)
+    if unit.column is None:
+        return "every row is an individual"
+    if any(key.is_open for key in keys):
+        return "groups that are not public are chosen among those of bounded records"
+    if any(each.private is not None for each in measures):
+        return "bounds on values are chosen from bounded records"
+    added = [each.statistic in ADDED for each in measures]
+    heads = [each.statistic == "individuals" and not keys for each in measures]
+    if not any(added) or not all(map(max, added, heads)):
+        return "not all that is asked is a sum over records"
+    return None
 
 
 def expected_gain(most: int) -> float:
@@ -80,14 +84,20 @@ def expected_gain(most: int) -> float:
 
 
 def calibrate_clips(
-    measures: tuple[Measure, ...], unit: PrivacyUnit, *, epsilon: Fraction, delta: Fraction, groups: int
+    measures: tuple[Measure, ...],
+    unit: PrivacyUnit,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+    groups: int,
+    levels: int = 1,
 ) -> tuple[tuple[AnyNoise, ...], tuple[Noise, ...]]:
     """The noise of measures that are held to a norm, in steps, and of counts by which bounds are chosen."""
     added = [each for each in measures if each.statistic in ADDED]
     share = epsilon * _SHARE * len(added) / len(measures)
     # A clip costs the same whatever it is, and whichever measure it is of.
     held = {replace(each, clip=Clip("L1", LARGEST)) if each in added else each: each for each in measures}
-    noises = calibrate_noise(tuple(held), unit, groups, epsilon=epsilon - share, delta=delta)
+    noises = calibrate_noise(tuple(held), unit, groups, epsilon=epsilon - share, delta=delta, levels=levels)
     norm: Norm = "L2" if any(noise.is_normal for noise in noises) else "L1"
     tallies = tuple(
         add_laplace(replace(each, clip=Clip(norm)), unit, 1, share / len(added)) for each in added
@@ -252,6 +262,17 @@ def explain_clips(plan: QueryPlan) -> list[str]:
     elif plan.relation.joined:
         lines.append(f"               at most {plan.entering} records of an individual enter a join")
     return lines
+
+
+def explain_cutting(plan: QueryPlan) -> list[str]:
+    """What EXPLAIN says where clipping people would gain by public facts, and records are cut."""
+    unit, measures = plan.unit, tuple(noise.measure for noise in plan.noises)
+    if unit.column is None or plan.relation.individuals or expected_gain(unit.max_records) < GAIN:
+        return []
+    why = find_obstacle(measures, plan.keys, unit) or (
+        "groups of an individual are stated, an error is (WITHIN), or noise would hide 1,000 individuals"
+    )
+    return [f"               people are not clipped to a norm instead: {why}"]
 
 
 def explain_noise(noise: Noise) -> tuple[str, str]:

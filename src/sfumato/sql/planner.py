@@ -36,7 +36,7 @@ from sfumato.sql.check import (
     is_moment,
     refuse_deep,
 )
-from sfumato.sql.clips import JOINED, calibrate_clips, can_clip, hold_noises, is_worth_its_epsilon
+from sfumato.sql.clips import JOINED, calibrate_clips, find_obstacle, hold_noises, is_worth_its_epsilon
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.laws import Held
 from sfumato.sql.normalize import MOST_BINS, write_double
@@ -127,9 +127,8 @@ def prepare_query(
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
     clips_people = (
         clip
-        and answered is None
         and statement.within is None
-        and can_clip(measures, keys, unit)
+        and find_obstacle(measures, keys, unit) is None
         and (bool(unbounded_tables) or not (relation.individuals or statement.max_groups))
     )
     chooses_cap = bool(unbounded_tables) and not clips_people and not relation.individuals
@@ -164,8 +163,16 @@ def prepare_query(
         if tally is not None:
             delta = Fraction(0)  # which noise is narrower would depend on what is chosen
 
-        def calibrate(levels: int) -> tuple[AnyNoise, ...]:
-            return calibrate_noise(
+        def calibrate(levels: int) -> tuple[tuple[AnyNoise, ...], tuple[Noise, ...]]:
+            if clips_people:
+                # Levels add up groups, which an L2 norm does not bound.
+                pure = delta if answered is None else Fraction(0)
+                found = calibrate_clips(
+                    measures, unit, epsilon=rest, delta=pure, groups=max_groups, levels=levels
+                )
+                if unbounded_tables or is_worth_its_epsilon(found[1], unit):
+                    return found
+            noises = calibrate_noise(
                 measures,
                 unit,
                 max_groups,
@@ -175,22 +182,18 @@ def prepare_query(
                 together=together,
                 intervals=intervals,
             )
+            return noises, ()
 
-        noises: tuple[AnyNoise, ...] = ()
-        tallies: tuple[Noise, ...] = ()
-        if clips_people:
-            noises, tallies = calibrate_clips(measures, unit, epsilon=rest, delta=delta, groups=max_groups)
-            if not unbounded_tables and not is_worth_its_epsilon(tallies, unit):
-                noises, tallies = (), ()
-        if tallies and clips:
-            noises = hold_noises(noises, clips)
         sets = None
         if answered is not None:
             # Of the first measure that noise is added to: none of a plan with grouping sets is chosen.
-            found = {levels: calibrate(levels)[0] for levels in {1, len(set(answered))}}
+            found = {levels: calibrate(levels)[0][0] for levels in {1, len(set(answered))}}
             scales = {levels: each.deviation for levels, each in found.items() if isinstance(each, Noise)}
             sizes = tuple(len(key.labels or ()) for key in keys)
             sets = choose_levels(sizes, answered, deviation=scales)
+        noises, tallies = calibrate(1 if sets is None else len(sets.levels))
+        if tallies and clips:
+            noises = hold_noises(noises, clips)
         plan = QueryPlan(
             text=text,
             intervals=intervals,
@@ -201,7 +204,7 @@ def prepare_query(
             max_groups=max_groups,
             keys=keys,
             aggregates=aggregates,
-            noises=noises or calibrate(1 if sets is None else len(sets.levels)),
+            noises=noises,
             outputs=outputs,
             selection=selection,
             stages=stages,
