@@ -7,7 +7,7 @@ are those of the specification with its validation values, the outermost SELECT 
 nothing else changed. Q2, Q11 and Q16 read public tables alone; Q3, Q10 and Q18 group by single orders
 and customers, which no private answer can. Of Q15, Q17, Q20 and Q22 a query inside is answered first. Data is made by tpchgen-cli in an environment of its own. Per
 query: accepted or why not; median error of its numbers in percent of the exact answer over all groups
-that both have; the share of intervals that hold the exact answer; CPU seconds of the first statement of
+that both have (of Q20, which names suppliers, the share of names that one of both has alone); the share of intervals that hold the exact answer; CPU seconds of the first statement of
 a process and of later ones as ratios to plain DuckDB in the same process.
 """
 
@@ -196,6 +196,8 @@ QUERIES = {
         AND NOT EXISTS (SELECT * FROM orders WHERE o_custkey = c_custkey)) AS custsale
         GROUP BY cntrycode ORDER BY cntrycode""",
 }  # fmt: skip
+# Q15 shows the supplier with the largest noisy revenue, whose exact one it is compared with.
+EXACT = {"q15": QUERIES["q15"].replace(" AND total_revenue = (SELECT max(total_revenue) FROM revenue)", "")}
 BESIDE = ("q6n", "q14d")  # parts of the queries, which are not of the specification
 NEVER = {"q3": "single orders", "q10": "single customers", "q18": "single orders"}
 
@@ -238,12 +240,20 @@ def time_plain(data, name):
         began = time.process_time()
         table = connection.sql(QUERIES[name].format(select="SELECT")).to_arrow_table()
         seconds.append(time.process_time() - began)
+    if name in EXACT:
+        table = connection.sql(EXACT[name].format(select="SELECT")).to_arrow_table()
     return table, statistics.median(seconds)
 
 
 def compare(exact, answer):
-    """The errors in percent and whether intervals hold, of the numbers of the groups that both have."""
+    """The errors in percent and whether intervals hold, of the numbers of the groups that both have.
+
+    Of an answer without numbers the error is the share of rows that are in one of the two alone.
+    """
     names = [each for each in answer.column_names if f"{each}_low" in answer.column_names]
+    if not names:
+        one, other = ({tuple(row.values()) for row in each.to_pylist()} for each in (exact, answer))
+        return [100 * len(one ^ other) / len(one | other)], []
     keys = [each for each in exact.column_names if each not in names]
     known = {tuple(map(str, (row[key] for key in keys))): row for row in exact.to_pylist()}
     errors, held = [], []
@@ -277,7 +287,8 @@ def measure(data, name, options):
         errors += found[0]
         held += found[1]
     later = statistics.median(seconds[1:] or seconds)
-    error, share = (f"{np.median(errors):.3g} %", f"{np.mean(held):.2f}") if errors else ("none", "none")
+    error = f"{np.median(errors):.3g} %" if errors else "none"
+    share = f"{np.mean(held):.2f}" if held else "none"
     return f"error {error:>9}  held {share}  first {seconds[0] / plain:.1f}  later {later / plain:.1f}"
 
 

@@ -221,7 +221,10 @@ def _run(
         if not step.private:
             table = desk.answer_public(_about(statement, asked, mode="public"))
         elif keys is None or keys.num_rows:
-            inner = desk.prepare(_about(statement, asked, mode="private"), epsilon=None)
+            picked = _picks(query, asked)
+            inner = desk.prepare(
+                replace(_about(statement, asked, mode="private"), picked=picked), epsilon=None
+            )
             table = ask(desk, inner)
         else:
             names = [item.alias_or_name for item in asked.expressions]
@@ -234,6 +237,14 @@ def _run(
     if desk.named(rest):
         return desk, desk.prepare(rest, epsilon=None)
     return desk, _with_ends(replace(rest, mode="public", around=()), desk)
+
+
+def _picks(query: exp.Select, asked: exp.Select) -> bool:
+    """Whether a query picks rows of an inner one by what is computed there of all records of a group."""
+    noisy = {item.alias_or_name.lower() for item in asked.expressions if item.find(exp.AggFunc)}
+    clauses = ("where", "having", "qualify", *(("order",) if query.args.get("limit") else ()))
+    named = (query.args[each].find_all(exp.Column) for each in clauses if query.args.get(each))
+    return any(column.name.lower() in noisy for columns in named for column in columns)
 
 
 def _about(statement: Statement, query: exp.Select, *, mode: str) -> Statement:

@@ -96,6 +96,7 @@ class Evaluator:
                 for place, each in enumerate(plan.sets.answered)
             ]
         self._seen: dict[int, NDArray[np.intp]] = {}
+        self.picked = 1.0  # the share of rows that were picked by their noisy values
 
     def enter(self, stage: int, rows: NDArray[np.intp]) -> None:
         """Notes the rows that the windows of a stage see."""
@@ -149,7 +150,9 @@ class Evaluator:
 
     def band(self, tree: exp.Expr) -> Band:
         """The values of a tree and an interval that holds all that they are made of at once."""
-        return self._walk(tree, self._plan.miss / max(1, len(set(find_aggregate_numbers(tree)))))
+        return self._walk(
+            tree, self._plan.miss * self.picked / max(1, len(set(find_aggregate_numbers(tree))))
+        )
 
     def places(self, tree: exp.Expr) -> NDArray[Any]:
         """The values of a rank, which are whole unless it is a share."""

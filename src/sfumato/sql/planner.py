@@ -41,6 +41,7 @@ from sfumato.sql.finish import rehearse_query
 from sfumato.sql.laws import Held
 from sfumato.sql.normalize import MOST_BINS, write_double
 from sfumato.sql.plan import (
+    MISS,
     AnyNoise,
     Noise,
     Output,
@@ -197,6 +198,7 @@ def prepare_query(
         plan = QueryPlan(
             text=text,
             intervals=intervals,
+            miss=MISS / math.prod(len(key.labels or (0,)) for key in keys) if statement.picked else MISS,
             epsilon=epsilon,
             delta=statement.delta,
             relation=relation,

@@ -72,7 +72,8 @@ class Statement:
     Groups that are chosen privately need `min_individuals`.
     `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
     `around` are the queries around one that aggregates. Queries in a `stepwise` one are answered first.
-    A `free` one takes what earlier answers say of it, a `fresh` one nothing of them.
+    A `free` one takes what earlier answers say of it, a `fresh` one nothing of them. Of a `picked` one some
+    rows are picked by their noisy values, so that intervals of all must hold at once.
     """
 
     mode: Literal["private", "public"]
@@ -90,6 +91,7 @@ class Statement:
     free: bool = False
     fresh: bool = False
     stepwise: bool = False
+    picked: bool = False
 
 
 @refuse_deep
