@@ -292,6 +292,8 @@ def _order(
 
 def _substitute(node: exp.Expr, names: dict[str, exp.Expr], alias: str, stage: int) -> exp.Expr:
     """`node` with every column of the inner query replaced by what it stands for."""
+    if node.find(exp.Select):
+        raise refuse("a query inside a condition about another one's rows")  # unless it is answered first
     node = node.copy()
     mark_stage(node, stage)
 

@@ -177,6 +177,8 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             _rewrite_bucket(node)
         case exp.Group() if names:
             _rewrite_group(node)
+        case exp.Order() if names:
+            _rewrite_order(node)
         case exp.Fetch():
             options = node.args.get("limit_options")
             if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
@@ -279,14 +281,23 @@ def write_double(value: Fraction) -> exp.Expr:
     return exp.Neg(this=number) if value < 0 else number
 
 
+def _rewrite_order(order: exp.Order) -> None:
+    """ORDER BY ALL with the places of its columns listed."""
+    first, select = order.expressions[0], order.parent
+    if isinstance(first.this, exp.Var) and first.name.upper() == "ALL" and isinstance(select, exp.Select):
+        listed = [first.copy() for _ in select.expressions]
+        for place, each in enumerate(listed, start=1):
+            each.set("this", exp.Literal.number(place))
+        order.set("expressions", listed)
+
+
 def _rewrite_group(group: exp.Group) -> None:
     """GROUP BY ALL with its columns listed, and WITH ROLLUP or WITH CUBE as a function of them."""
     select = group.parent
     if group.args.get("all") and isinstance(select, exp.Select):
-        items = [each.unalias() for each in select.expressions]
-        keys = [
-            each.copy()
-            for each in items
+        keys: list[exp.Expr] = [
+            exp.Literal.number(place)
+            for place, each in enumerate(select.expressions, start=1)
             if each.find(exp.Column)
             and not each.find(exp.Window)
             and not any(True for _ in find_aggregates(each))
