@@ -552,7 +552,7 @@ def test_intervals_of_rows_that_noise_picked_hold(tmp_path):
         for draw in range(12):
             answer = curator.sql(f"{before} DP-SELECT FRESH {1 + draw / 1000} {rest}")
             held += all(row["n_low"] <= 1 <= row["n_high"] for row in answer.table.to_pylist())
-        # Each holds with 95 %: 7 of 12 are false once in two million times. Those of all rows hardly ever hold.
+        # Each holds with 95 %: 7 of 12 are false once in two million times. Of all rows hardly one is true.
         assert held >= 6, rest
     (row,) = curator.sql(
         "DP-SELECT 1 g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g LIMIT 1"

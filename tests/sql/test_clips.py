@@ -11,6 +11,7 @@ from sqlglot import exp
 import sfumato as sf
 from helpers.projects import open_rows
 from sfumato.core.algebra.measures import NORMS, tally_norms
+from sfumato.core.errors import UnsupportedQuery
 from sfumato.sql import clips
 from sfumato.sql.aggregates import Aggregate
 from sfumato.sql.bands import aggregate_band
@@ -303,6 +304,30 @@ def test_no_interval_is_false_where_noise_hides_what_was_cut(tmp_path, name, nei
         assert "noise hides everybody" in answer.notes[0] or "if noise hides others" in answer.notes[0]
     # Of eight intervals of 95 %, four or more are false once in thousands of times.
     assert held >= 5
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_what_is_no_number_adds_nothing_and_what_is_infinite_the_bound(tmp_path, neighbours):
+    person, number = np.repeat(np.arange(1000), 4), np.arange(4000) % 4
+    fee = np.choose(number, [10.0, np.nan, np.inf, -np.inf])
+    rows = {"person": person, "fee": fee, "clinic": np.where(number < 2, "a", "b")}
+    columns = {"fee": {"bounds": [0, 50]}, "clinic": COLUMNS["clinic"]}
+    curator = open_rows(tmp_path, columns, rows, max_records="private", neighbours=neighbours)
+    answer = ask(curator, "clinic, SUM(fee) AS s, COUNT(fee) AS n FROM t GROUP BY clinic", epsilon=50)
+    for row, (s, n) in zip(answer.table.to_pylist(), ((10_000, 1000), (50_000, 2000), (0, 0)), strict=True):
+        assert np.isfinite([*row.values()][1:]).all()
+        assert row["s"] == pytest.approx(s, abs=200)
+        assert row["n"] == pytest.approx(n, abs=20)
+
+
+def test_names_of_several_tables_are_refused_before_a_charge(tmp_path):
+    rows = {"person": np.repeat(np.arange(50), 4), "fee": np.full(200, 1.0)}
+    curator = open_rows(tmp_path, {"fee": {"bounds": [0, 50]}}, rows, max_records="private")
+    joined = "FROM t AS a JOIN t AS b ON a.person = b.person"
+    with pytest.raises(UnsupportedQuery, match=r"fee.*a\.fee|a\.fee.*fee|several"):
+        ask(curator, f"SUM(fee) AS s {joined}")
+    assert curator.budget().spent == 0
+    assert np.isfinite(ask(curator, f"SUM(a.fee) AS s {joined}").table["s"][0].as_py())
 
 
 def test_many_empty_groups_do_not_empty_the_others(tmp_path):
