@@ -558,3 +558,14 @@ def test_intervals_of_rows_that_noise_picked_hold(tmp_path):
         "DP-SELECT 1 g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g LIMIT 1"
     ).table.to_pylist()
     assert row["n_high"] - row["n_low"] <= 8
+
+
+def test_days_between_dates_have_the_bounds_of_their_ranges(tmp_path):
+    first = np.datetime64("2024-01-01") + np.arange(20)
+    rows = {"person": np.arange(20), "sent": first, "came": first + 5}
+    january = {"range": ["2024-01-01", "2024-01-31"]}
+    curator = open_rows(tmp_path, {"sent": january, "came": january}, rows, max_records=1)
+    assert "[-30, 30]" in curator.sql("EXPLAIN DP-SELECT 1 AVG(came - sent) AS d FROM t").explanation
+    answer = curator.sql(f"DP-SELECT {MUCH} AVG(came - sent) AS d, SUM(came - sent) AS s FROM t")
+    assert answer.table["d"][0].as_py() == pytest.approx(5, abs=0.01)
+    assert answer.table["s"][0].as_py() == pytest.approx(100, abs=0.1)

@@ -442,3 +442,30 @@ def test_references_that_do_not_fit_the_sources_are_refused_before_the_charge(tm
     with pytest.raises(SourceError, match=words):
         curator.release(sf.recipes.CellCounts(table="i", by=("visit",)), epsilon=1)
     assert curator.budget().left == 1
+
+
+def test_a_reference_to_the_individual_stands_for_it(tmp_path):
+    customers = pa.table({"key": [1, 2, 3], "kind": ["x", "y", "x"]})
+    orders = pa.table({"number": list(range(7)), "customer": [1, 1, 1, 2, 2, 9, None], "paid": [1.0] * 7})
+    for name, table in (("customers", customers), ("orders", orders)):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1e9\n[tables.customers]\nsource = "customers.parquet"\nunit = "key"\n'
+        'max_records = 1\n[tables.customers.columns.kind]\nvalues = ["x", "y"]\n[tables.orders]\n'
+        'source = "orders.parquet"\nreferences = {customer = "customers.key"}\nmax_records = 5\n'
+        "[tables.orders.columns.paid]\nbounds = [0, 9]\n"
+    )
+    curator = sf.open(tmp_path / "sfumato.toml")
+    for text, expected in (
+        ("AVG(n) AS a FROM (SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer) AS o", [2.5]),
+        ("COUNT(*) AS a FROM (SELECT DISTINCT customer FROM orders) AS o", [2]),
+        (
+            "kind, SUM(n) AS a FROM customers JOIN (SELECT customer, SUM(paid) AS n FROM orders GROUP BY "
+            "customer) AS o ON key = customer GROUP BY kind",
+            [3, 2],
+        ),
+    ):
+        answer = curator.sql(f"DP-SELECT 10000000 {text}")
+        assert answer.table["a"].to_pylist() == pytest.approx(expected, abs=0.01), text
+    with pytest.raises(UnsupportedQuery, match="single people out"):
+        curator.sql("DP-SELECT 1 customer, COUNT(*) FROM orders GROUP BY customer")

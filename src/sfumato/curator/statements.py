@@ -50,7 +50,7 @@ from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, no
 from sfumato.sql.plan import NoisyAggregates, QueryPlan, half_width, least_epsilon
 from sfumato.sql.planner import plan_public, prepare_query
 from sfumato.sql.question import Question, digest_question, reorder_plan
-from sfumato.sql.relation import Source
+from sfumato.sql.relation import Source, list_unit_names
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import price_statement, read_statement
 
@@ -204,10 +204,10 @@ class Desk:
             refuse_large(flat.query)  # names stand for what they are now
         return replace(flat, stepwise=has_steps(self, flat))
 
-    def units(self, statement: Statement) -> dict[str, str]:
-        """The unit columns of the private tables that a statement names, all names in lower case."""
+    def units(self, statement: Statement) -> dict[str, set[str]]:
+        """The columns that name individuals, of the private tables that a statement names, in lower case."""
         return {
-            table.name.lower(): table.unit.column.lower()
+            table.name.lower(): list_unit_names(table)
             for table in self.named(statement)
             if table.unit.column is not None
         }

@@ -71,7 +71,7 @@ class _Desk(Protocol):
     def intervals(self) -> bool: ...
 
     def catalog(self, statement: Statement) -> Catalog: ...
-    def units(self, statement: Statement) -> dict[str, str]: ...
+    def units(self, statement: Statement) -> dict[str, set[str]]: ...
     def named(self, statement: Statement) -> Sequence[object]: ...
     def prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement: ...
     def plan(self, statement: Statement, catalog: Catalog) -> QueryPlan: ...
@@ -310,7 +310,7 @@ class Step:
         return pa.table({**columns, **dict(zip(answer.column_names, answer.columns, strict=True))})
 
 
-def find_step(query: exp.Select, catalog: Catalog, units: Mapping[str, str]) -> Step | None:
+def find_step(query: exp.Select, catalog: Catalog, units: Mapping[str, set[str]]) -> Step | None:
     """The first query inside another that is answered by itself; None if all is one question.
 
     What is asked of each individual's own records is made a join in place. `units` are the unit columns of
@@ -425,7 +425,7 @@ def _list_items(select: exp.Select) -> list[exp.Expr]:
     return [each.this for each in clauses if each is not None]
 
 
-def _read_block(block: exp.Select, reader: _Reader, units: Mapping[str, str]) -> Step | None:
+def _read_block(block: exp.Select, reader: _Reader, units: Mapping[str, set[str]]) -> Step | None:
     """A query that stands in FROM, WITH, IN or a union, if it is answered first; or one that is a value."""
     node: exp.Expr = block
     while isinstance(node.parent, (exp.Subquery, exp.Paren)):

@@ -154,7 +154,8 @@ def _unique(keys: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def _is_unit(tree: exp.Expr, relation: Relation) -> bool:
-    return isinstance(tree, exp.Column) and relation.field(tree).is_unit
+    field = relation.field(tree) if isinstance(tree, exp.Column) else None
+    return field is not None and (field.is_unit or field.names_unit)
 
 
 def _spell_out(node: exp.Expr, named: dict[str, exp.Expr]) -> exp.Expr:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
 
 
-def flatten(statement: Statement, units: Mapping[str, str]) -> Statement:
+def flatten(statement: Statement, units: Mapping[str, set[str]]) -> Statement:
     """A statement as one query that aggregates, if it is one around another that does; else as it is.
 
     A query that groups by the unit gives rows of individuals, and what stands around it asks about these:
@@ -65,7 +65,7 @@ def aggregates(query: exp.Select, *, having: bool = True) -> bool:
     return any(True for item in query.expressions for _ in find_aggregates(item))
 
 
-def groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
+def groups_individuals(query: exp.Select, units: Mapping[str, set[str]]) -> bool:
     """Whether a key of GROUP BY is a unit, as far as names tell."""
     group = query.args.get("group")
     if group is None:
@@ -74,7 +74,7 @@ def groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
     listed = query.expressions if group.args.get("all") else group.expressions
     keys = [spell_position(each.unalias(), query, where="GROUP BY") for each in listed]
     keys = [own.get(_bare(each), each) for each in keys]
-    known = _find_units(query, {name: {column} for name, column in units.items()})
+    known = _find_units(query, units)
     return any(isinstance(key, exp.Column) and _is_among(key, known) for key in keys)
 
 
@@ -118,7 +118,7 @@ def _list_units(query: exp.Expr, named: Mapping[str, set[str]]) -> set[str]:
     return offered
 
 
-def _find_inner(query: exp.Select, units: Mapping[str, str]) -> exp.Select | None:
+def _find_inner(query: exp.Select, units: Mapping[str, set[str]]) -> exp.Select | None:
     """The query in FROM, if it is the only one there and aggregates or stands around one that does."""
     from_ = query.args.get("from_")
     if from_ is None or query.args.get("joins"):

@@ -53,7 +53,8 @@ class Field:
     `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
     with a `period`, they are beginnings of such. What is `counted` is a whole number within its bounds,
     and `is_private` says that bounds are to be chosen. What is `written` is text because its whole file is.
-    `origin` are the table and the stored column it is, `refers_to` those that it holds keys of.
+    `origin` are the table and the stored column it is, `refers_to` those that it holds keys of; if these are
+    the individuals it `names_unit`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Field:
     counted: bool = False
     origin: tuple[str, str] | None = None
     refers_to: tuple[str, str] | None = None
+    names_unit: bool = False
     is_private: bool = False
     written: bool = False
 
@@ -192,6 +194,12 @@ def bounds_of(node: exp.Expr, relation: Relation) -> Bounds | None:
             return relation.field(node).bounds
         case exp.Cast() if node.to.this.name == "BOOLEAN":
             return None
+        case exp.Sub(this=exp.Column() as one, expression=exp.Column() as other):
+            pair = [relation.field(each) for each in (one, other)]
+            (begin, end), (first, last) = (each.moments or (None, None) for each in pair)
+            if all(each.kind == "date" for each in pair) and begin and end and first and last:
+                day = timedelta(days=1)  # moments are before their end
+                return Fraction((begin - last + day).days), Fraction((end - first - day).days)
     inner = [bounds_of(part, relation) for part in _operands(node)]
     known = [each for each in inner if each is not None]
     if not known or len(known) < len(inner):
@@ -284,10 +292,19 @@ def read_table(source: Source, alias: str) -> Relation:
         if reference is not None:
             key = reference.column.lower()
             fields[key] = replace(
-                fields[key], refers_to=(reference.table.name.lower(), reference.key.lower())
+                fields[key],
+                refers_to=(reference.table.name.lower(), reference.key.lower()),
+                names_unit=key in list_unit_names(source.table),
             )
     described = source.table or PublicTable(name=source.name, source="")
     return relate(Scan(source.name, alias), {alias: fields}, {source.name: described})
+
+
+def list_unit_names(table: Table) -> set[str]:
+    """The columns of a table that say whose a row is, in lower case: the unit, and a reference to it."""
+    unit, reference = (table.unit.column or "").lower(), table.reference
+    own = reference is not None and reference.table.reference is None and reference.key.lower() == unit
+    return {unit, *([reference.column.lower()] if reference is not None and own else [])}
 
 
 def relate(rows: Rows | Listed, fields: Mapping[str, Mapping[str, Field]], *described: Tables) -> Relation:
