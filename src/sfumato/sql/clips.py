@@ -50,6 +50,7 @@ _ONE_SIDE = 1.645  # standard deviations that noise exceeds on one side with 5 %
 _BIAS = 4.0  # what is cut makes answers too small, in all draws alike, so that it weighs more than noise
 _DOUBT = 0.25  # what may be cut makes intervals wider
 _NOBODY = 0.05
+_NO_NOISE = 0.25
 
 
 def find_obstacle(measures: tuple[Measure, ...], keys: tuple[Key, ...], unit: PrivacyUnit) -> str | None:
@@ -164,12 +165,15 @@ def choose_clip(
     counts[first : last + 1] = find_people(noisy_counts[first : last + 1], law)
     seen = np.flatnonzero(counts)
     top = max(record, int(seen[-1])) if seen.size else record
-    end = max(top, min(end, last))
+    # Where more are seen than was stated, that bounds nothing.
+    end = min(end, last) if top <= end else last
+    # Discrete noise of less vanishes in 99 of 100 draws.
+    doubt = _ONE_SIDE * (tally.deviation if tally.deviation > _NO_NOISE else 0.0)
     cut = np.maximum(edges - edges[:, None], 0)  # of one individual in each interval, by each bound
     # Whatever the tail is like, noise hides no more people than this, with 95 %.
     possible = np.where(np.arange(len(NORMS)) <= end, cut, 0)
     hidden = np.maximum(0, possible @ noisy_counts)
-    hidden += _ONE_SIDE * tally.deviation * np.sqrt((possible**2).sum(axis=1))
+    hidden += doubt * np.sqrt((possible**2).sum(axis=1))
     if not seen.size:
         return Held(record, UNSEEN, math.ceil(hidden[record]), end, 0)
     likely, largest, reach = counts.copy(), top, hidden
@@ -183,7 +187,7 @@ def choose_clip(
         tail = np.zeros((2, len(NORMS)))
         tail[:, looked] = found
         above = np.arange(len(NORMS)) > top
-        likely[above] = tail[0, above]
+        likely[above] = np.minimum(tail[0], np.maximum(noisy_counts, 0) + doubt)[above]
         greatest = np.where(np.arange(len(NORMS)) >= first + place, np.maximum(tail[1], counts), counts)
         # Where fewer than one in twenty is expected nobody is, with 95 %.
         there = np.cumsum(greatest[::-1])[::-1] >= _NOBODY
