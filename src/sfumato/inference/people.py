@@ -56,13 +56,13 @@ def find_people(noisy_counts: Whole, law: Law) -> Floats:
 
 
 def fit_tail(
-    noisy_counts: NDArray[np.int64],
+    noisy_counts: Whole,
     law: Law,
     *,
     last: int,
-    spans: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
+    spans: Floats,
+    weights: Floats,
+) -> tuple[int, Floats, Floats] | None:
     """How many individuals are likely in ascending intervals from a place on, and how many at most.
 
     Numbers are taken to fall exponentially with the logarithm of sizes, in which intervals have widths
@@ -81,7 +81,7 @@ def fit_tail(
     ends = np.concatenate([[0.0], np.cumsum(spans)])
     noisy = noisy_counts.astype(float)
     variances = law.deviation**2 + np.maximum(noisy, 0)
-    found: list[tuple[float, int, NDArray[np.float64], NDArray[np.float64]]] = []
+    found: list[tuple[float, int, Floats, Floats]] = []
     for place in range(max(0, last - _LONGEST), last + 1):
         left = np.exp(-_RATES[:, None] * (ends[place:] - ends[place]))
         shares, own, spread = -np.diff(left), noisy[place:], variances[place:]
