@@ -32,7 +32,7 @@ from sfumato.sql.check import list_conditions
 from sfumato.sql.constants import from_python
 from sfumato.sql.finish import Answer, rehearse_rows
 from sfumato.sql.inner import is_reference
-from sfumato.sql.nested import aggregates, groups_individuals
+from sfumato.sql.nested import aggregates, groups_individuals, picks_rows
 from sfumato.sql.plan import QueryPlan, Stage
 from sfumato.sql.relation import Catalog, Field, read_table
 from sfumato.sql.rows import selects_rows
@@ -221,11 +221,8 @@ def _run(
         if not step.private:
             table = desk.answer_public(_about(statement, asked, mode="public"))
         elif keys is None or keys.num_rows:
-            picked = _picks(query, asked)
-            inner = desk.prepare(
-                replace(_about(statement, asked, mode="private"), picked=picked), epsilon=None
-            )
-            table = ask(desk, inner)
+            inner = replace(_about(statement, asked, mode="private"), picked=picks_rows(query, asked))
+            table = ask(desk, desk.prepare(inner, epsilon=None))
         else:
             names = [item.alias_or_name for item in asked.expressions]
             kinds = [pa.int64() if each == NUMBER else pa.float64() for each in names]
@@ -237,14 +234,6 @@ def _run(
     if desk.named(rest):
         return desk, desk.prepare(rest, epsilon=None)
     return desk, _with_ends(replace(rest, mode="public", around=()), desk)
-
-
-def _picks(query: exp.Select, asked: exp.Select) -> bool:
-    """Whether a query picks rows of an inner one by what is computed there of all records of a group."""
-    noisy = {item.alias_or_name.lower() for item in asked.expressions if item.find(exp.AggFunc)}
-    clauses = ("where", "having", "qualify", *(("order",) if query.args.get("limit") else ()))
-    named = (query.args[each].find_all(exp.Column) for each in clauses if query.args.get(each))
-    return any(column.name.lower() in noisy for columns in named for column in columns)
 
 
 def _about(statement: Statement, query: exp.Select, *, mode: str) -> Statement:

@@ -65,6 +65,14 @@ def aggregates(query: exp.Select, *, having: bool = True) -> bool:
     return any(True for item in query.expressions for _ in find_aggregates(item))
 
 
+def picks_rows(query: exp.Select, asked: exp.Select) -> bool:
+    """Whether a query picks rows of an inner one by what is computed there of all records of a group."""
+    noisy = {item.alias_or_name.lower() for item in asked.expressions if item.find(exp.AggFunc)}
+    clauses = ("where", "having", "qualify", *(("order",) if query.args.get("limit") else ()))
+    named = (query.args[each].find_all(exp.Column) for each in clauses if query.args.get(each))
+    return any(column.name.lower() in noisy for columns in named for column in columns)
+
+
 def groups_individuals(query: exp.Select, units: Mapping[str, set[str]]) -> bool:
     """Whether a key of GROUP BY is a unit, as far as names tell."""
     group = query.args.get("group")
