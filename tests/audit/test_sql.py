@@ -106,6 +106,7 @@ ROW = (
     "COUNT(*), COUNT(DISTINCT p), COUNT(total), SUM(n), AVG(n), SUM(k), SUM(total), AVG(mean), SUM(least), "
     "MEDIAN(least), MAX(total), SUM(whole), SUM(part), COUNT(DISTINCT first), COUNT_IF(large), VARIANCE(most)"
 )
+CHOICES = ("exponential", "permute-and-flip")
 STATEMENTS = {
     "no group": f"DP-SELECT 8 {ALL} FROM t",
     "only counts": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM t WHERE c > 1 OR i > 0",
@@ -273,15 +274,19 @@ class Bench:
             requests.append((kind, scale, values.copy()))
             return values
 
-        def exponential_choice(scores, *, rate):
-            requests.append(("exponential", rate, scores.copy()))
-            # Later choices depend on earlier answers, so the answers are the same for all tables.
-            return (np.arange(len(scores)) * 389 + len(requests) * 97) % scores.shape[1]
+        def choose(kind):
+            def draw(scores, *, rate):
+                requests.append((kind, rate, scores.copy()))
+                # Later choices depend on earlier answers, so the answers are the same for all tables.
+                return (np.arange(len(scores)) * 389 + len(requests) * 97) % scores.shape[1]
+
+            return draw
 
         answered = []
         with self.monkeypatch.context() as patch:
             patch.setattr("sfumato.core.noise.add_noise", add_noise)
-            patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
+            patch.setattr("sfumato.core.noise.exponential_choice", choose("exponential"))
+            patch.setattr("sfumato.core.noise.permute_and_flip", choose("permute-and-flip"))
             for plan in plans:
                 true_aggregates = curator._engine.aggregate(plan.query, tables, progress=lambda _: None)
                 door.draw_groups(asks.ask_plan(plan), true_aggregates, sfumato.core.noise)
@@ -313,7 +318,7 @@ def _find_distance(one, two, costs):
         if a.shape != b.shape:
             return "neighbours ask for different numbers of draws"
         difference = np.abs((a - b).astype(float))
-        if kind == "exponential":
+        if kind in CHOICES:
             # The logarithm of a likelihood ratio ranges from the least move of a score to the largest; what
             # nobody holds does not move, so the range holds 0.
             moves = (a - b).astype(float)
@@ -331,7 +336,7 @@ def _find_other_noise(requests, costs):
         return f"{len(requests)} draws of noise, and {len(costs)} costs"
     for (kind, scale, _), cost in zip(requests, costs, strict=True):
         stated = "laplace" if cost.kind == "selection" else cost.kind
-        if kind != stated or (kind != "exponential" and scale != cost.scale):
+        if kind != stated or (kind not in CHOICES and scale != cost.scale):
             return f"noise of kind {kind} and scale {scale}, declared {stated} and {cost.scale}"
     return None
 
@@ -668,9 +673,7 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
     assert all(map(Allowance(charged).pay, [*chosen, *drawn]))
     assert not all(map(Allowance(charged[1:]).pay, [*chosen, *drawn]))
     dearer = replace(drawn[-1], scale=drawn[-1].scale * 99 / 100)
-    assert (
-        not all(map(Allowance(charged).pay, [*chosen, *drawn[:-1], dearer])) or dearer.kind == "exponential"
-    )
+    assert not all(map(Allowance(charged).pay, [*chosen, *drawn[:-1], dearer])) or dearer.kind in CHOICES
 
 
 def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):

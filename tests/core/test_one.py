@@ -70,7 +70,7 @@ def test_one_function_makes_the_cost_of_a_question():
     assert making - apart - set(OTHER_COSTS) == makers
 
 
-DRAWS = {"add_noise", "add_sparse_noise", "exponential_choice", "poisson_sample"}
+DRAWS = {"add_noise", "add_sparse_noise", "exponential_choice", "permute_and_flip", "poisson_sample"}
 
 
 def test_one_module_draws_noise_for_a_release():

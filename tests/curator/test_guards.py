@@ -111,3 +111,8 @@ def test_quantiles_are_chosen_at_half_their_epsilon_where_one_record_moves_a_ran
 
 def test_the_least_value_is_chosen_at_half_its_epsilon(tmp_path):
     assert all(rate == epsilon / 2 for rate, epsilon in list_rates(tmp_path, "DP-SELECT 2 MIN(x) FROM t"))
+
+
+def test_the_number_of_records_beside_a_quantile_has_the_noise_that_is_paid_for(tmp_path):
+    *_, (drawn, paid) = list_rates(tmp_path, "DP-SELECT 2 QUANTILE(x, 0.95) FROM t")
+    assert drawn == paid == 1 / (2 * Fraction(2, 100))

@@ -16,7 +16,8 @@ from sfumato.core.questions.measurement import find_part
 from sfumato.sql import asks
 
 KINDS = {"selection": "laplace", "sparse": "laplace", "choice": "exponential", "sampled": "gaussian"}
-DRAWERS = ("add_noise", "add_sparse_noise", "exponential_choice", "poisson_sample")
+KINDS["flip"] = "permute-and-flip"
+DRAWERS = ("add_noise", "add_sparse_noise", "exponential_choice", "permute_and_flip", "poisson_sample")
 
 
 @dataclass
@@ -143,7 +144,7 @@ def read_cost(record):
 def _law(drawn):
     """Kind, scale and sample of a draw or of a cost."""
     kind = KINDS.get(drawn.kind, drawn.kind)
-    return kind, None if kind == "exponential" else drawn.scale, drawn.sampling
+    return kind, None if kind in ("exponential", "permute-and-flip") else drawn.scale, drawn.sampling
 
 
 def _show(laws):

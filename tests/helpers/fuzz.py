@@ -715,10 +715,11 @@ def find_fault(one, two, *, opened, is_statement):
 
 
 def find_other_noise(asked, cost):
-    kinds = {"sparse": ("laplace",), "laplace": ("laplace", "selection"), "choice": ("exponential",)}
+    kinds = {"sparse": ("laplace",), "laplace": ("laplace", "selection")}
+    kinds |= {"choice": ("exponential",), "flip": ("permute-and-flip",)}
     if cost.kind not in kinds.get(asked.kind, (asked.kind,)):
         return f"noise of kind {asked.kind}, declared {cost.kind}"
-    if asked.kind != "choice" and asked.scale != cost.scale:
+    if asked.kind not in ("choice", "flip") and asked.scale != cost.scale:
         return f"noise of scale {asked.scale}, declared {cost.scale}"
     return None
 

@@ -141,13 +141,17 @@ class Recorder:
             self.requests.append((kind, scale, values.shape, values.copy()))
             return next(told, values)
 
-        def exponential_choice(scores, *, rate):
-            self.requests.append(("exponential", rate, scores.shape, scores.copy()))
-            return next(told, scores).argmax(axis=1)
+        def choose(kind):
+            def draw(scores, *, rate):
+                self.requests.append((kind, rate, scores.shape, scores.copy()))
+                return next(told, scores).argmax(axis=1)
+
+            return draw
 
         original = change_draws(patch, keep)
         patch.setattr("sfumato.core.noise.add_noise", add_noise)
-        patch.setattr("sfumato.core.noise.exponential_choice", exponential_choice)
+        patch.setattr("sfumato.core.noise.exponential_choice", choose("exponential"))
+        patch.setattr("sfumato.core.noise.permute_and_flip", choose("permute-and-flip"))
 
 
 def send(folder, statement, monkeypatch, told=()):
@@ -175,7 +179,7 @@ def assert_within_sensitivity(one, two):
         costs = [cost for plan, _ in one.answered for cost in plan.costs]
         for (kind, scale, _, a), (_, _, _, b), cost in zip(one.requests, two.requests, costs, strict=True):
             difference = np.abs((a - b).astype(float))
-            if kind == "exponential":
+            if kind in ("exponential", "permute-and-flip"):
                 # Over all groups: twice the rate, times the most that a score of the group moves.
                 assert 2 * float(scale) * difference.max(axis=1).sum() <= float(cost.scale) * (1 + 1e-12)
             else:

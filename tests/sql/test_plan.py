@@ -197,7 +197,7 @@ def test_gaussian_noise_is_chosen_where_it_is_smaller():
 
 def test_kinds_are_never_mixed_and_quantiles_stay_pure():
     text = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), MEDIAN(amount) FROM t GROUP BY region"
-    assert {noise.law[0] for noise in plan(text).noises} == {"laplace", "exponential"}
+    assert {noise.law[0] for noise in plan(text).noises} == {"laplace", "permute-and-flip"}
     many = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), COUNT(*) FROM t GROUP BY region"
     assert len({noise.law[0] for noise in plan(many).noises}) == 1
 
@@ -232,13 +232,18 @@ def test_selections_that_cost_another_delta_are_other_questions():
 def test_a_quantile_spends_nearly_all_on_its_answer():
     found = plan("DP-SELECT 1 MEDIAN(amount) FROM t")
     (noise,) = found.noises
-    assert [cost.scale for cost in noise.costs] == [Fraction(47, 50), Fraction(3, 100), Fraction(3, 100)]
+    assert [cost.epsilon for cost in noise.costs] == [Fraction(47, 50), Fraction(3, 50)]
+    assert {cost.kind for cost in noise.costs} == {"permute-and-flip"}
     assert spent(found) == 1
-    ranks = noise.drawn.ranks
-    # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
-    assert [each.rate for each in ranks] == [Fraction(47, 2000), Fraction(3, 4000), Fraction(3, 4000)]
-    # An end misses with 5 %: odds of 19 to 1 against it, among blocks of a quarter of all that is nearer.
-    assert -ranks[1].shift == ranks[2].shift == math.ceil(4000 / 3 * math.log(4 * 19))
+    answer, window = noise.drawn.ranks
+    # Per record a rank moves by max(1, 2 - 1), a number of records by 1: rates are epsilon / (2 sensitivity).
+    assert [answer.rate, window.rate] == [Fraction(47, 2000), Fraction(3, 2000)]
+    assert (answer.shift, answer.nearest, window.nearest) == (0, 0, 4000)
+    (noise,) = plan("DP-SELECT 1 QUANTILE_CONT(amount, 0.95) FROM t").noises
+    assert [cost.epsilon for cost in noise.costs] == [Fraction(92, 100), Fraction(6, 100), Fraction(2, 100)]
+    # A rank moves by 19 of 20ths per record; the number of all records by the 20 of an individual.
+    assert [each.rate for each in noise.drawn.ranks] == [Fraction(92, 100) / (2 * 19 * 20), Fraction(3, 2000)]
+    assert noise.drawn.scale == 20 / Fraction(2, 100)
     statement = read_statement("DP-SELECT 1 MEDIAN(amount) FROM t")
     alone = prepare_query(statement, catalog(), selection_delta=Fraction(0), intervals=False)(Fraction(1))
     assert [cost.scale for cost in alone.costs] == [1]
@@ -257,23 +262,23 @@ def test_an_extreme_is_one_choice(aggregate, sign):
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [1]
     (ranks,) = noise.drawn.ranks
-    assert ranks.shift == sign * math.ceil(math.log(19 * 1027 / 2) / float(ranks.rate))
+    assert ranks.shift == sign * math.ceil(math.log(1027 * 20 / 3) / float(ranks.rate))
 
 
 @pytest.mark.parametrize(
-    ("outputs", "odds"),
+    ("outputs", "together"),
     [
-        ("MEDIAN(amount)", 19),
-        ("MEDIAN(amount) * 2 + 1, COUNT(*)", 19),
-        ("MEDIAN(amount), MEDIAN(amount) - AVG(amount)", 39),
-        ("MEDIAN(amount) - AVG(amount) + COUNT(*)", 59),
+        ("MIN(amount)", 1),
+        ("MIN(amount) * 2 + 1, COUNT(*)", 1),
+        ("MIN(amount), MIN(amount) - AVG(amount)", 2),
+        ("MIN(amount) - AVG(amount) + COUNT(*)", 3),
     ],
 )
-def test_intervals_that_hold_together_are_wider(outputs, odds):
+def test_intervals_that_hold_together_are_wider(outputs, together):
     found = plan(f"DP-SELECT 1 {outputs} FROM t")
     (noise,) = [each for each in found.noises if isinstance(each, PrivateChoice)]
-    _, _, high = noise.drawn.ranks
-    assert high.shift == math.ceil(math.log(4 * odds) / float(high.rate))
+    (rank,) = noise.drawn.ranks
+    assert rank.shift == math.ceil(math.log(1027 * 20 * together / 3) / float(rank.rate))
 
 
 def test_within_is_the_least_epsilon():

@@ -16,7 +16,14 @@ from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose
 from sfumato.core.law import Law
 from sfumato.core.noise import choice
-from sfumato.core.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
+from sfumato.core.noise.choice import (
+    _draw_below,
+    _exponential,
+    _flip,
+    _flip_rows,
+    _largest,
+    _permute_and_flip,
+)
 from sfumato.core.noise.samplers import draw
 
 pytestmark = pytest.mark.statistical
@@ -88,6 +95,29 @@ def test_permute_and_flip_has_its_law(scores, word_bits):
     gammas = losses(scores, RATE)
     found = [_permute_and_flip(gammas, source, word_bits=word_bits) for _ in range(SIZE)]
     assert p_value(found, flip_law(scores, RATE)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scores", [SCORES, [0, 0, 0], [2, 2, 0], [0, 9], [-(2**63), 0, -2]])
+@pytest.mark.parametrize("word_bits", CUTS)
+def test_rows_have_the_law_of_permute_and_flip(scores, word_bits):
+    rows = np.tile(np.array(scores, np.int64), (SIZE, 1))
+    found = _flip_rows(rows, RATE, SeededSource(12), word_bits=word_bits).tolist()
+    law = {index: chance for index, chance in flip_law(scores, RATE).items() if chance > 1e-6}
+    assert set(found) <= set(law)
+    if len(law) > 1:
+        assert p_value(found, law) > FALSE_ALARM
+
+
+def test_every_row_has_its_own_scores():
+    rows = np.array([[0, 10**6, 0], [10**6, 0, 0], [3, 2, 10**18]] * 40_000, np.int64)
+    assert _flip_rows(rows, RATE, SeededSource(13)).tolist() == [1, 0, 2] * 40_000
+
+
+@pytest.mark.parametrize("fault", ["0.9", "1.1"])
+def test_control_rows_at_a_rate_off_by_ten_per_cent_are_found(fault):
+    rows = np.tile(np.array([0, 3, 6], np.int64), (4 * SIZE, 1))
+    found = _flip_rows(rows, Fraction(1, 2) * Fraction(fault), SeededSource(14)).tolist()
+    assert p_value(found, flip_law([0, 3, 6], Fraction(1, 2))) < FALSE_ALARM
 
 
 def test_permute_and_flip_is_the_largest_after_exponential_noise():

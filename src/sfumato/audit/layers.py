@@ -24,7 +24,7 @@ from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.audit.targets import Harness
 from sfumato.core.cost.budget import Spent, add_costs
 from sfumato.core.cost.curves import mu_to_epsilon, rho_to_epsilon
-from sfumato.core.noise.choice import exponential_choice, poisson_sample
+from sfumato.core.noise.choice import exponential_choice, permute_and_flip, poisson_sample
 from sfumato.core.noise.samplers import add_noise
 from sfumato.core.noise.sparse import add_sparse_noise
 
@@ -338,7 +338,7 @@ def _draw_sides(
     for request, difference in zip(requests, differences, strict=True):
         if not difference.amounts or left <= 0:
             continue
-        if request.kind == "choice":
+        if request.kind in ("choice", "flip"):
             drawn = _draw_choices(request, difference, runs)
         else:
             drawn = _draw_values(request, difference, runs, most=left)
@@ -386,12 +386,13 @@ def _draw_choices(request: NoiseRequest, difference: Difference, runs: int) -> S
         with_person[at] = min(max(int(with_person[at]) + amount, _LEAST), _MOST)
     rows = sorted({place // candidates for place in difference.amounts})[:_MOST_ROWS]
     at_once = max(1, 2**22 // candidates)
+    draw = exponential_choice if request.kind == "choice" else permute_and_flip
     sides = []
     for scores in (request.true_values, with_person):
         columns = []
         for row in rows:
             parts = [
-                exponential_choice(np.tile(scores[row], (min(at_once, runs - start), 1)), rate=request.scale)
+                draw(np.tile(scores[row], (min(at_once, runs - start), 1)), rate=request.scale)
                 for start in range(0, runs, at_once)
             ]
             columns.append(np.concatenate(parts).astype(np.float64))

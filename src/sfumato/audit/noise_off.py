@@ -24,7 +24,7 @@ from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import AuditError
 from sfumato.core.exact import ExactLike, parse_positive
 from sfumato.core.law import SHAPES, Kind
-from sfumato.core.noise.choice import exponential_choice, poisson_sample
+from sfumato.core.noise.choice import exponential_choice, permute_and_flip, poisson_sample
 from sfumato.core.noise.samplers import add_noise
 from sfumato.core.noise.sparse import add_sparse_noise
 from sfumato.tables.arrays import Flags, Floats, Whole
@@ -47,7 +47,7 @@ _PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3  # relative, see compare_neighbours
 class NoiseRequest:
     """One request for noise: exact values on their way to it. Never leaves the audit."""
 
-    kind: Kind | Literal["sparse", "choice"]
+    kind: Kind | Literal["sparse", "choice", "flip"]
     scale: Fraction
     true_values: Whole
     cells: Whole | None = None
@@ -125,10 +125,23 @@ class RecordingNoise:
 
     def exponential_choice(self, scores: Whole, *, rate: ExactLike) -> Whole:
         """Returns an index for every row: drawn, the best, or what was answered before."""
+        return self._choose("choice", exponential_choice, scores, rate)
+
+    def permute_and_flip(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+        """Returns an index for every row: drawn, the best, or what was answered before."""
+        return self._choose("flip", permute_and_flip, scores, rate)
+
+    def _choose(
+        self,
+        kind: Literal["choice", "flip"],
+        draw: Callable[..., NDArray[np.int64]],
+        scores: NDArray[np.int64],
+        rate: ExactLike,
+    ) -> NDArray[np.int64]:
         exact = parse_positive(rate, name="rate")
-        request = NoiseRequest(kind="choice", scale=exact, true_values=scores.copy())
+        request = NoiseRequest(kind=kind, scale=exact, true_values=scores.copy())
         best = scores.argmax(axis=1)
-        return self._answer(request, (best, None), lambda: (exponential_choice(scores, rate=rate), None))[0]
+        return self._answer(request, (best, None), lambda: (draw(scores, rate=rate), None))[0]
 
     def poisson_sample(self, *, size: int, rate: ExactLike) -> Flags:
         """Returns who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
@@ -229,7 +242,7 @@ def _log_chances(scores: list[int], rate: Fraction) -> Floats:
 
 def find_excess(request: NoiseRequest, difference: Difference, cost: Cost) -> str | None:
     """Returns how a request breaks what its cost declares, or None; in exact arithmetic."""
-    if request.kind == "choice":
+    if request.kind in ("choice", "flip"):
         bound, _ = measure_choice(request.true_values, difference, request.scale)
         if bound > cost.scale:
             return f"scores move by epsilon {float(bound):.6g}, declared {float(cost.scale):.6g}"
@@ -256,6 +269,8 @@ def add_losses(
     for request, difference in zip(requests, differences, strict=True):
         match request.kind:
             case "gaussian" if request.sampling < 1:
+                continue
+            case "flip":  # whose likelihoods are no weights
                 continue
             case "gaussian":
                 squares += float(Fraction(difference.l2_squared) / request.scale**2)
@@ -494,14 +509,19 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
 
 
 def _find_other_noise(request: NoiseRequest, cost: Cost) -> str | None:
-    kinds = {"sparse": ("laplace",), "laplace": ("laplace", "selection"), "choice": ("exponential",)}
+    kinds = {
+        "sparse": ("laplace",),
+        "laplace": ("laplace", "selection"),
+        "choice": ("exponential",),
+        "flip": ("permute-and-flip",),
+    }
     if request.sampling < 1:
         kinds["gaussian"] = ("sampled",)
     if request.sampling != cost.sampling:
         return f"a sample of {float(request.sampling):.6g}, declared {float(cost.sampling):.6g}"
     if cost.kind not in kinds.get(request.kind, (request.kind,)):
         return f"noise of kind {request.kind}, declared {cost.kind}"
-    if request.kind != "choice" and request.scale != cost.scale:
+    if request.kind not in ("choice", "flip") and request.scale != cost.scale:
         return f"noise of scale {float(request.scale):.6g}, declared {float(cost.scale):.6g}"
     return None
 

@@ -240,7 +240,7 @@ def _find_marks(
             if not _same_terms(noise, base):
                 return None
             for turn, (one, two) in enumerate(zip(base.requests, noise.requests, strict=True)):
-                if one.kind in ("choice", "sparse"):
+                if one.kind in ("choice", "flip", "sparse"):
                     continue
                 for place, amount in measure_difference(one, two).amounts.items():
                     amounts = moved.setdefault((turn, place), [[0, 0] for _ in range(digits)])

@@ -343,8 +343,8 @@ def _draw_measure(
         Divided,
         Labelled,
         Ranked,
-        find_step,
         list_vectors,
+        list_windows,
         score_steps,
     )
 
@@ -353,10 +353,11 @@ def _draw_measure(
     if isinstance(drawn, Ranked):
         steps: list[NDArray[np.int64]] = []
         for rank in drawn.ranks:
-            answers = steps[0] if steps else None
-            true_scores = score_steps(true_values, measure, rank, answers)
-            places = noise.exponential_choice(true_scores, rate=rank.rate)
-            steps.append(find_step(places, measure, rank, answers))
+            true_scores = score_steps(true_values, measure, rank, steps[0] if rank.nearest else None)
+            places = noise.permute_and_flip(true_scores, rate=rank.rate)
+            steps.append(list_windows(measure.steps)[places] if rank.nearest else places)
+        if drawn.scale is not None:
+            steps.append(noise.add_noise(true_values.sum(axis=1), kind="laplace", scale=drawn.scale))
         return np.stack(steps)
     vectors = list_vectors(asked, measure, drawn, true_values)
     noisy = [noise.add_noise(each, kind=drawn.kind, scale=drawn.scale) for each in vectors]

@@ -180,7 +180,10 @@ class NoiseSource(Protocol):
         """
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
-        """An index for every row of `scores`."""
+        """An index for every row of `scores`, in proportion to exp(rate * score)."""
+
+    def permute_and_flip(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+        """The same, by the law of the largest score plus exponential noise of this rate."""
 
     def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
         """Whether each of `size` individuals is drawn, with the probability `rate`."""

@@ -21,7 +21,6 @@ from sqlglot import exp
 
 from sfumato.accounting import calibrate_scale
 from sfumato.core.algebra.asks import (
-    GROWTH,
     Divided,
     Kept,
     Labelled,
@@ -31,6 +30,7 @@ from sfumato.core.algebra.asks import (
     Ranked,
     cost_measure,
     cost_selection,
+    count_moved,
     score_range,
 )
 from sfumato.core.algebra.measures import CELLS, LARGEST, Group, Measure, Query, bound_measure
@@ -52,9 +52,14 @@ MISS = 0.05
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
-# Of a quantile's epsilon what each end of its interval gets. With less, ends lie so far out that fewer tables
-# tell how dense values are around the answer; with more, the answer errs more (benchmarks/quantiles.py).
-_END = Fraction(3, 100)
+# Of a quantile's epsilon what the window around it gets, and how many records it aims at, in units of what a
+# choice at its rate errs by. With less, it errs more; with more, the answer does, or few tables have so many.
+_WINDOW = Fraction(6, 100)
+_NEAREST = 6
+# A smaller share than this on one side of a quantile may be fewer records than noise. A noisy number of
+# all tells, for so much of epsilon.
+_TAIL = Fraction(1, 10)
+_COUNTED = Fraction(2, 100)
 _STRAY = 1e-3  # how often noise alone may take bounds, or a number of records, far beyond what there is
 
 
@@ -104,7 +109,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateChoice:
-    """A measure that is answered by exponential choices, one for each cost: of labels, or of steps."""
+    """A measure that is answered by choices, one for each cost: of labels, or of steps."""
 
     measure: Measure
     drawn: Labelled | Ranked
@@ -113,12 +118,14 @@ class PrivateChoice:
     @property
     def epsilon(self) -> Fraction:
         """What all choices cost together."""
-        return sum((cost.scale for cost in self.costs), Fraction(0))
+        return sum((cost.epsilon or Fraction(0) for cost in self.costs), Fraction(0))
 
     @property
     def law(self) -> tuple[str, Fraction]:
         """Of labels the records by which one that leads weighs e times as much, of steps the epsilon."""
-        return "exponential", 1 / self.drawn.rate if isinstance(self.drawn, Labelled) else self.epsilon
+        if isinstance(self.drawn, Labelled):
+            return "exponential", 1 / self.drawn.rate
+        return "permute-and-flip", self.epsilon
 
     @property
     def distance(self) -> Fraction:
@@ -129,7 +136,7 @@ class PrivateChoice:
     def shares(self) -> dict[str, list[str]]:
         """The epsilon of each choice of a quantile, by which records tell those with an interval."""
         ranked = isinstance(self.drawn, Ranked)
-        return {"choices": [str(cost.scale) for cost in self.costs]} if ranked else {}
+        return {"choices": [str(cost.epsilon) for cost in self.costs]} if ranked else {}
 
     is_normal: ClassVar[bool] = False
 
@@ -529,28 +536,31 @@ def calibrate_noise(
 def choose_ranks(
     measure: Measure, unit: PrivacyUnit, epsilon: Fraction, *, together: int = 1, ends: bool = True
 ) -> Labelled | Ranked:
-    """The choices of labels, or of a quantile: the answer, then a block of steps below it and one above.
+    """The choices of labels, or of a quantile: the answer, then a window around it for its interval.
 
-    Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
-    most 1 / (1 + exp(rate * shift) / GROWTH). The ends aim far enough for that to be 5 %; less if
-    an output is made of several aggregates `together`, whose intervals must hold at once.
+    The window is aimed to hold a number of records that the noise of its choice hides little of, so that it
+    tells how dense values are around the answer. Far from the middle a noisy number of records follows, as
+    those beyond the quantile may be too few for that.
 
-    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
-    the other side one record more could lie anywhere, so the interval goes to the bound.
+    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most, less
+    if an output is made of several aggregates `together`, whose intervals must hold at once; on the other
+    side one record more could lie anywhere, so the interval goes to the bound.
     """
     whole = epsilon / score_range(measure, unit)
     if measure.labels is not None:
         return Labelled(whole / measure.chosen, measure.chosen)
-    odds = together / MISS - 1
     if measure.quantile in (0, 1):
-        edge = math.ceil(math.log((measure.steps + 3) * odds / 2) / float(whole))
+        edge = math.ceil(math.log((measure.steps + 3) * together / MISS / 3) / float(whole))
         return Ranked((Rank(shift=edge if measure.quantile == 0 else -edge, rate=whole),))
     if not ends:
-        return Ranked((Rank(shift=0, rate=whole),))
-    rate = whole * _END
-    reach = math.ceil(math.log(odds * GROWTH) / float(rate))
-    low, high = Rank(shift=-reach, rate=rate, side="low"), Rank(shift=reach, rate=rate, side="high")
-    return Ranked((Rank(shift=0, rate=whole - 2 * rate), low, high))
+        return Ranked((Rank(rate=whole),))
+    rate = _WINDOW * epsilon / score_range(measure, unit, near=True)
+    window = Rank(nearest=math.ceil(_NEAREST / rate), rate=rate)
+    share = measure.quantile or Fraction(0)
+    if _TAIL <= share <= 1 - _TAIL:
+        return Ranked((Rank(rate=whole * (1 - _WINDOW)), window))
+    answer = Rank(rate=whole * (1 - _WINDOW - _COUNTED))
+    return Ranked((answer, window), count_moved(unit) / (_COUNTED * epsilon))
 
 
 def answer_reach(choice: PrivateChoice) -> int:
@@ -663,7 +673,7 @@ def describe_noise(noise: AnyNoise, *, reach: bool = True) -> str:
     """What is added to a measure, or how it is chosen, in words."""
     if isinstance(noise, PrivateChoice):
         if noise.measure.labels is None:
-            return f"exponential mechanism over public steps, epsilon {show_short(noise.epsilon)}"
+            return f"permute-and-flip over public steps, epsilon {show_short(noise.epsilon)}"
         left = " left" if noise.measure.chosen > 1 else ""
         return (
             f"exponential mechanism among {len(noise.measure.labels):,} public labels, scale "

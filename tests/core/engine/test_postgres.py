@@ -52,6 +52,8 @@ class Exact:
     def exponential_choice(self, scores, *, rate):
         return scores.argmax(axis=1)
 
+    permute_and_flip = exponential_choice
+
 
 @pytest.fixture
 def place(server, write_table, people, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.core.errors import RecipeError
-from sfumato.core.noise import choice, exponential_choice
+from sfumato.core.noise import choice, exponential_choice, permute_and_flip
 from sfumato.core.noise.choice import _choose
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -155,6 +155,20 @@ def test_cut_precision_leaves_much_to_the_exact_path(seeded, monkeypatch):
     calls.clear()
     _choose(scores, Fraction(1, 2), seeded(1), word_bits=6)
     assert 30 < len(calls) < 900
+
+
+def test_equal_scores_are_flipped_alike():
+    found = permute_and_flip(np.zeros((4000, 4), np.int64), rate=1)
+    assert np.bincount(found, minlength=4).min() > 800  # 1,000 each, 7 standard deviations
+
+
+def test_flips_at_the_ends_of_the_integers():
+    scores = np.tile(rows([LOW, HIGH, -1, LOW + 1, 0]), (500, 1))
+    assert (permute_and_flip(scores, rate=1) == 1).all()
+    # A coin of chance 1/e shows heads beside a sure one: half of these are chosen.
+    found = permute_and_flip(np.tile(rows([LOW, HIGH]), (4000, 1)), rate=Fraction(1, ONES))
+    assert 0.76 < found.mean() < 0.87
+    assert set(permute_and_flip(np.full((200, 2), LOW), rate=3).tolist()) == {0, 1}
 
 
 def test_one_candidate_is_always_chosen():

@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.algebra.measures import Checked, Measure, Query, bound_measure
-from sfumato.core.cost.cost import Cost
+from sfumato.core.cost.cost import Cost, CostKind
 from sfumato.core.cost.curves import histogram_sensitivity, selection_threshold
 from sfumato.core.errors import refuse
 from sfumato.core.facts.table import PrivacyUnit
 from sfumato.core.law import SHAPES, Kind
 
 GROWTH = 4
-"""A block of steps has at least 1 / GROWTH as many steps as all that are nearer to the answer together."""
+"""A window around an answer has about 1 / GROWTH more steps than the next smaller one."""
 
 Counts = NDArray[np.int64]
 
@@ -66,21 +66,26 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """An exponential choice of a step: how far from the target rank it aims, and its rate.
+    """A choice by permute-and-flip, at a rate: of a step, so far from the target rank.
 
-    An end of an interval is chosen among blocks of steps beside the first answer (`list_blocks`).
+    With a number of the `nearest` records it is one of the windows around the first answer
+    (`list_windows`), the smallest that holds so many.
     """
 
-    shift: int
     rate: Fraction
-    side: Literal["answer", "low", "high"] = "answer"
+    shift: int = 0
+    nearest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Steps of a quantile by one choice after the other, the answer first."""
+    """Steps of a quantile by one choice after the other: the answer, then how far a window reaches.
+
+    With a `scale` the number of records is told, too, with Laplace noise.
+    """
 
     ranks: tuple[Rank, ...]
+    scale: Fraction | None = None
 
 
 Drawn = Noised | Levelled | Divided | Labelled | Ranked
@@ -147,34 +152,50 @@ def cost_measure(measure: Measure, drawn: Drawn, unit: PrivacyUnit, groups: int)
     if isinstance(drawn, Labelled | Ranked):
         if measure.statistic != "quantile" or isinstance(drawn, Labelled) != (measure.labels is not None):
             raise refuse("a choice among what is no histogram of labels, or of steps")
-        moved = score_range(measure, unit)
+        costs = []
         if isinstance(drawn, Labelled):
             if not 0 < drawn.times <= len(measure.labels or ()):
                 raise refuse("more labels than there are")
-            rates = [drawn.rate] * drawn.times
+            costs = [drawn.rate * score_range(measure, unit)] * drawn.times
         else:
             share = measure.quantile or Fraction(0)
             # Beyond this a score could leave 64 bits, and would move by more than is charged.
-            if share.denominator > 2**30 or any(abs(each.shift) > 2**59 for each in drawn.ranks):
+            farthest = max((max(abs(each.shift), each.nearest) for each in drawn.ranks), default=0)
+            if share.denominator > 2**30 or farthest > 2**59:
                 raise refuse("a rank that cannot be counted to; spend more epsilon, or ask for another share")
-            rates = [each.rate for each in drawn.ranks]
-        return tuple(Cost(kind="exponential", scale=rate * moved, **whom) for rate in rates)
+            near = [each.nearest > 0 for each in drawn.ranks]
+            if any(near[:1]):
+                raise refuse("a window around no answer")
+            ranges = [score_range(measure, unit, near=each) for each in near]
+            costs = [each.rate * moved for each, moved in zip(drawn.ranks, ranges, strict=True)]
+        kind: CostKind = "exponential" if isinstance(drawn, Labelled) else "permute-and-flip"
+        found = [Cost(kind=kind, scale=scale, **whom) for scale in costs]
+        if isinstance(drawn, Ranked) and drawn.scale is not None:
+            moved = Fraction(count_moved(unit))
+            found.append(Cost(kind="laplace", scale=drawn.scale, sensitivity=moved, **whom))
+        return tuple(found)
     times = _count_vectors(measure, drawn)
     sensitivity = bound_measure(measure, unit, groups, norm=SHAPES[drawn.kind].norm)
     return (Cost(kind=drawn.kind, scale=drawn.scale, sensitivity=sensitivity, **whom),) * times
 
 
-def score_range(measure: Measure, unit: PrivacyUnit) -> int:
-    """Return the epsilon of a choice at rate 1: twice the most that a score moves, for counts that most.
+def score_range(measure: Measure, unit: PrivacyUnit, *, near: bool = False) -> int:
+    """Return the epsilon of a choice at rate 1: twice the most that a score moves, for labels that most.
 
-    A rank moves by the larger part of the share, a count by 1, for every row that comes or goes; counts all
-    move to the same side.
+    A rank moves by the larger part of the share, a number of records, of a label or `near` an answer, by 1,
+    for every row that comes or goes; those of labels all move to the same side.
     """
-    moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
+    moved = count_moved(unit)
     if measure.labels is not None:
         return moved
     share = measure.quantile or Fraction(0)
-    return moved * 2 * max(share.numerator, share.denominator - share.numerator)
+    most = 1 if near else max(share.numerator, share.denominator - share.numerator)
+    return 2 * moved * most
+
+
+def count_moved(unit: PrivacyUnit) -> int:
+    """Return how many rows of an individual come or go between neighbours, over all groups."""
+    return unit.max_records * (2 if unit.neighbours == "replace" else 1)
 
 
 def _count_vectors(measure: Measure, drawn: Noised | Levelled | Divided) -> int:
@@ -267,39 +288,35 @@ def take_out(values: Counts, places: Counts) -> Counts:
 
 
 @cache
-def list_blocks(steps: int) -> tuple[Counts, Counts]:
-    """Return the first and the last offset of every block beside an answer, until beyond all candidates."""
+def list_windows(steps: int) -> Counts:
+    """Return how many steps every window reaches to both sides of an answer, until beyond all candidates."""
     ends = [0]
     while ends[-1] <= steps + 1:
         ends.append(ends[-1] - (-(ends[-1] + 1) // GROWTH))
-    return np.array([0, *(end + 1 for end in ends[:-1])]), np.array(ends)
+    return np.array(ends)
 
 
 def score_steps(
     true_histogram: Counts, measure: Measure, rank: Rank, answers: Counts | None = None
 ) -> Counts:
-    """Return how deep the target lies in ranks of each candidate; for ends, beside `answers`, at most 0."""
-    share = measure.quantile or Fraction(0)
+    """Return how deep the target lies in what each candidate covers, or minus how far it is from that.
+
+    A step covers the ranks of its records; a window around one of the `answers` the numbers of records above
+    that of the next smaller window, up to its own.
+    """
     total = true_histogram.sum(axis=1, keepdims=True)
     upto = np.cumsum(true_histogram, axis=1)
     far = np.full_like(total, 2**60)
+    if answers is not None:
+        ends = list_windows(measure.steps)
+        inside = np.hstack([np.zeros_like(total), upto, total])
+        above = np.minimum(answers[:, None] + ends, measure.steps + 2)
+        below = np.maximum(answers[:, None] - ends - 1, 0)
+        held = np.take_along_axis(inside, above, axis=1) - np.take_along_axis(inside, below, axis=1)
+        first, last = np.hstack([np.zeros_like(total), held[:, :-1]]), np.hstack([held[:, :-1], far])
+        return np.asarray(np.minimum(rank.nearest - first, last - rank.nearest))
+    share = measure.quantile or Fraction(0)
     first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
     last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
-    starts, ends = list_blocks(measure.steps)
-    if answers is not None:
-        beside = (-ends, -starts) if rank.side == "low" else (starts, ends)
-        lower, upper = (np.clip(answers[:, None] + each, 0, measure.steps + 2) for each in beside)
-        first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
     target = share.numerator * total + rank.shift
-    depths: Counts = -np.maximum(first - target, target - last)
-    return depths if answers is None else np.repeat(np.minimum(depths, 0), ends - starts + 1, axis=1)
-
-
-def find_step(places: Counts, measure: Measure, rank: Rank, answers: Counts | None = None) -> Counts:
-    """Return the step that each chosen candidate stands for: of a block of steps the outermost."""
-    if answers is None:
-        return places
-    _, ends = list_blocks(measure.steps)
-    outermost = ends[np.searchsorted(ends, places)]
-    steps: Counts = answers - outermost if rank.side == "low" else answers + outermost
-    return np.clip(steps, 0, measure.steps + 2)
+    return np.asarray(np.minimum(target - first, last - target))

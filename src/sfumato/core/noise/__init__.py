@@ -11,6 +11,7 @@ from sfumato.core.noise.choice import (
     exponential_choice,
     exponential_index,
     laplace_max_index,
+    permute_and_flip,
     permute_and_flip_index,
     poisson_sample,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "exponential_index",
     "laplace_max_index",
     "make_law",
+    "permute_and_flip",
     "permute_and_flip_index",
     "poisson_sample",
 ]

@@ -57,6 +57,29 @@ def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray
     array([1, 2])
     """
     exact = parse_positive(rate, name="rate")
+    _check_scores(scores)
+    return _choose(scores, exact, KeyStream())
+
+
+def permute_and_flip(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+    """For every row of `scores` an index by permute-and-flip, independently of the others.
+
+    The law is that of `permute_and_flip_index`, exactly, for any positive rational rate and any 64-bit
+    scores: the first heads in random order is one of all heads, each alike likely (docs/proofs/choice.md).
+
+    Privacy: if one individual moves each score of a row by at most D, the index chosen at rate
+    epsilon / (2 D) is epsilon-differentially private (McKenna and Sheldon 2020): the cost of kind
+    "permute-and-flip". The costs of rows add up.
+
+    >>> permute_and_flip(np.array([[0, 900, 0], [7, 7, 907]]), rate=1)
+    array([1, 2])
+    """
+    exact = parse_positive(rate, name="rate")
+    _check_scores(scores)
+    return _flip_rows(scores, exact, KeyStream())
+
+
+def _check_scores(scores: NDArray[np.int64]) -> None:
     if not isinstance(scores, np.ndarray) or scores.dtype != np.int64:
         raise RecipeError(
             "choices are made among scores in an array of 64-bit integers; convert the scores first"
@@ -66,7 +89,6 @@ def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray
             "scores must have the shape (rows, candidates) with at least one candidate, "
             f"got the shape {scores.shape}"
         )
-    return _choose(scores, exact, KeyStream())
 
 
 def exponential_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
@@ -306,6 +328,53 @@ def _permute_and_flip(gammas: list[Fraction], source: BitSource, *, word_bits: i
             return index
         order[place] = order[left - 1]
     return order[0]  # the only one left is the best, whose coin shows heads
+
+
+class _Begun:
+    """A source whose first word is known."""
+
+    def __init__(self, word: int, source: BitSource) -> None:
+        self._word: int | None = word
+        self._source = source
+
+    def fill(self, out: NDArray[np.uint64]) -> None:
+        """Fills `out` with the known word, then with random ones."""
+        first, self._word = self._word, None
+        if first is None:
+            self._source.fill(out)
+        else:
+            out[:1] = first
+            self._source.fill(out[1:])
+
+
+def _flip_rows(
+    scores: NDArray[np.int64], rate: Fraction, source: BitSource, *, word_bits: int = _WORD
+) -> NDArray[np.int64]:
+    """Flips a coin for every candidate of every row, and picks one of the heads of each at random.
+
+    A weight is at least `known` and less than _ERROR above it, in units of 2^-bits. A word that falls
+    between is settled with more bits; `word_bits` of each are used.
+    """
+    rows, candidates = scores.shape
+    chosen = np.empty(rows, np.int64)
+    tables, bits = _build_tables(rate), min(WEIGHT_BITS, word_bits)
+    step = max(1, _CHUNK // candidates)
+    for start in range(0, rows, step):
+        part = scores[start : start + step]
+        differences = part.max(axis=1).view(np.uint64)[:, None] - part.view(np.uint64)
+        drawn = np.empty(part.size, np.uint64)
+        source.fill(drawn)
+        words = drawn.reshape(part.shape)
+        known = _weigh(differences, tables, bits)
+        places = words >> np.uint64(_WORD - bits)
+        heads = places < known
+        for row, column in np.argwhere(~heads & (places < known + np.uint64(_ERROR))).tolist():
+            begun = _Begun(int(words[row, column]), source)
+            heads[row, column] = _flip(rate * int(differences[row, column]), begun, word_bits=word_bits)
+        for row, coins in enumerate(heads, start):
+            (up,) = np.nonzero(coins)
+            chosen[row] = up[_draw_below(up.size, source)]
+    return chosen
 
 
 def _flip(gamma: Fraction, source: BitSource, *, word_bits: int = _WORD) -> bool:
