@@ -298,14 +298,16 @@ class Desk:
     def _answer_within(
         self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
-        from sfumato.curator.explain import answer_within, plan_first
+        from sfumato.curator.explain import MOST, answer_within, plan_first
 
         def plan_at(epsilon: Fraction) -> QueryPlan:
             return self.plan(replace(statement, within=None, epsilon=epsilon), catalog, clip=False)
 
         if statement.explain:
             plan, more = plan_first(goal, plan_at)
-            return self.explain((plan,), more=more)
+            first = self.explain((plan,), more=more)
+            assert first.price is not None
+            return replace(first, price=replace(first.price, most=MOST))
         return answer_within(goal, statement.delta, plan_at, partial(self.measure, progress=progress))
 
     def answer_public(self, statement: Statement, *, rows: bool = True) -> pa.Table:

@@ -265,24 +265,28 @@ class Purchases:
             }
         above = self.find_unasked(user)
         waits = above is not None and price.epsilon > above
+        limits = [left] if above is None or waits else [left, above]
+        most = None if price.most is None else max(price.epsilon, min(price.most, *limits))
+        stored = price.stored and most is None  # the first try of several may be, and the others not
         lines = [answer.explanation or ""]
-        if not price.stored and self._curator.share(user.name) is not None:
+        if not stored and self._curator.share(user.name) is not None:
             verdict = "fits" if price.epsilon <= left else "does NOT fit"
             lines.append(f"  share        epsilon {format_short(left)} left to you; this statement {verdict}")
-        if not price.stored and waits:
+        if not stored and waits:
             lines.append("  approval     a steward has to approve it first")
         return {
             "text": "\n".join(lines),
             "epsilon": format_exact(price.epsilon),
+            "most": None if most is None else format_exact(most),
             "delta": format_exact(price.delta),
             "errors": dict(price.errors),
             "expected": {name: each.describe() for name, each in price.expected.items()},
             **({} if price.free is None else {"known": dict(price.free)}),
             "notes": list(answer.notes),
             "groups": price.groups,
-            "free": price.stored,
-            "stored": price.stored,
-            "admitted": price.stored or (price.admitted and price.epsilon <= left),
+            "free": stored,
+            "stored": stored,
+            "admitted": stored or (price.admitted and price.epsilon <= left),
             "approval": waits,
             "left": format_exact(left),
         }

@@ -55,7 +55,8 @@ class Price:
     records; `expected` has it for groups of several sizes, too. `groups` is their number, None if they are
     chosen privately. `admitted` says whether the budget has room for it, `stored` whether it was answered
     before and is free. `free` has what `errors` would be for the answer that follows from earlier ones, if
-    there is one; `costs` are what would be charged.
+    there is one; `costs` are what would be charged. `most` is what all tries of WITHIN n % may cost, of which
+    the rest tells of the first.
     """
 
     epsilon: Fraction
@@ -67,6 +68,7 @@ class Price:
     stored: bool
     free: Mapping[str, float | None] | None = None
     costs: tuple[Cost, ...] = ()
+    most: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -55,6 +55,20 @@ def test_a_question_is_priced_then_bought_then_free(site, ana):
     assert "mean FROM visits" in " ".join(html.unescape(history).split())
 
 
+def test_the_price_of_within_is_the_most_that_its_tries_may_cost(site, ana):
+    form = {"csrf": site.call("GET", "/ask", cookie=ana).csrf}
+    form["sql"] = "DP-SELECT WITHIN 30% COUNT(*) AS n FROM visits WHERE month >= 2"
+    priced = site.call("POST", "/ask", cookie=ana, form={**form, "action": "price"}).text
+    told = site.call("POST", "/api/explain", by="ana", send={"sql": form["sql"]}).json
+    assert told["epsilon"] < told["most"] <= 2.5
+    assert hidden(priced, "price") == f"{told['most']:g}"
+    assert f"up to ε {told['most']:g}" in html.unescape(priced).replace("\xa0", " ")
+    before = site.spent()
+    form |= {name: hidden(priced, name) for name in ("seen", "price")}
+    assert 'id="answer"' in site.call("POST", "/ask", cookie=ana, form={**form, "action": "buy"}).text
+    assert told["epsilon"] < site.spent() - before <= told["most"], "more than the first try"
+
+
 def test_nothing_is_bought_unseen(site, ana):
     csrf, before = site.call("GET", "/ask", cookie=ana).csrf, site.spent()
     sql = "DP-SELECT 0.3 COUNT(*) AS other FROM visits"

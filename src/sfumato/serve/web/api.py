@@ -87,7 +87,7 @@ SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:
 """What a report, one file with its styles in it, may do: nothing but look as it does."""
 
 _NAME = re.compile(r"\w[\w .-]{0,99}")
-_AMOUNTS = ("total", "spent", "left", "delta", "epsilon")
+_AMOUNTS = ("total", "spent", "left", "delta", "epsilon", "most")
 
 
 async def read_budget(service: Service, user: User, _: Given) -> Given:

@@ -142,14 +142,15 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     except SfumatoError as error:
         return {**shown, "refusal": str(error)}
     price = api.to_numbers(found)
-    cost = 0 if price.get("free") else price["epsilon"]
+    exact = found.get("most") or found["epsilon"]
+    cost = 0 if price.get("free") else float(exact)
     words = set(re.findall(r"\w+", text.lower()))
     releases = await service.releases(user)
     return {
         **shown,
         "price": price,
         "cost": cost,
-        "exact": str(found["epsilon"]),
+        "exact": str(exact),
         "sketches": [
             _sketch(name, half, price["expected"].get(name), gaussian=bool(price.get("delta")))
             for name, half in (price.get("errors") or {}).items()
