@@ -37,6 +37,8 @@ _WIDER = 1.15
 _SPACING = 0.6
 # A quantile above the middle has less dense values above it than the window tells, and the other way round.
 _TAIL = 0.8
+# If the end would lie beyond such a part of the records on that side, that side is unknown.
+_LOST = 1 / 3
 _SURELY = math.log(20)
 # An end between whole numbers goes to the next if it lies so much beyond the last.
 _WHOLE = 0.3
@@ -229,13 +231,15 @@ def find_quantile(
             # Records beyond the quantile: at least so many, but for one answer in forty.
             surely = np.maximum(steps[2] - _SURELY * float(choice.drawn.scale), 1e-9)
             beyond = float(min(asked, 1 - asked)) * surely
-        # Values that fall off exponentially are so much farther apart at the answer than in the window.
-        sparser = np.maximum(ranks[1].nearest / beyond / 2, 1e-9)
+        # Values that fall off exponentially are so much farther apart at the answer than in the window, and
+        # so much farther again at the end.
+        sparser, part = np.maximum(ranks[1].nearest / beyond / 2, 1e-9), np.minimum(wanted / beyond, _LOST)
         sparser = np.maximum(sparser / np.arcsinh(sparser), 1) * (1 + _TAIL * abs(float(1 - 2 * asked)))
+        sparser *= np.where(part > 0, -np.log1p(-part) / np.maximum(part, 1e-9), 1)
         down, up = (sparser, 1.0) if asked < Fraction(1, 2) else (1.0, sparser)
         down, up = (np.ceil(part * reach - _WHOLE) if measure.whole else part * reach for part in (down, up))
         # The answer may lie beyond all records: they are in the window, and nothing is known of the tail.
-        lost = wanted > beyond / 2
+        lost = wanted > _LOST * beyond
         ends = _read_steps(measure, np.maximum(below, 0))[1], _read_steps(measure, above)[2]
         first = np.where(lost, low if asked < Fraction(1, 2) else ends[0], np.maximum(lower - down, low))
         last = np.where(lost, ends[1] if asked < Fraction(1, 2) else high, np.minimum(upper + up, high))
