@@ -120,6 +120,9 @@ CEILINGS = {
 # Several projects under a path, and several machines as one server.
 CEILINGS["lines of source"] += 252
 CEILINGS["lines of tests"] += 602
+# Quantiles by permute-and-flip.
+CEILINGS["lines of source"] += 15
+CEILINGS["lines of tests"] += 180
 
 
 @cache

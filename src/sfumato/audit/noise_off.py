@@ -127,17 +127,17 @@ class RecordingNoise:
         """Returns an index for every row: drawn, the best, or what was answered before."""
         return self._choose("choice", exponential_choice, scores, rate)
 
-    def permute_and_flip(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+    def permute_and_flip(self, scores: Whole, *, rate: ExactLike) -> Whole:
         """Returns an index for every row: drawn, the best, or what was answered before."""
         return self._choose("flip", permute_and_flip, scores, rate)
 
     def _choose(
         self,
         kind: Literal["choice", "flip"],
-        draw: Callable[..., NDArray[np.int64]],
-        scores: NDArray[np.int64],
+        draw: Callable[..., Whole],
+        scores: Whole,
         rate: ExactLike,
-    ) -> NDArray[np.int64]:
+    ) -> Whole:
         exact = parse_positive(rate, name="rate")
         request = NoiseRequest(kind=kind, scale=exact, true_values=scores.copy())
         best = scores.argmax(axis=1)

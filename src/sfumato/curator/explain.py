@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _FIRST_TRY = Fraction(1, 10_000)
 _GRAIN = Fraction(1, 10**6)  # of the epsilons of tries
-MOST = Fraction(5, 2)
+_MOST = Fraction(5, 2)
 # Steps of Gaussian noise cost nothing, and epsilon grows by what is lacking though values are larger by so
 # many deviations. Epsilons of Laplace noise add up: they grow by so much that earlier ones are small beside
 # the last, but to no more than what values that are smaller by half a deviation lack.
@@ -272,11 +272,14 @@ def _counts_all(statement: str) -> bool:
     return source is not None and isinstance(source.this, exp.Table)
 
 
-def plan_first(goal: Within, plan_at: PlanAt) -> tuple[QueryPlan, str]:
-    """The plan that the tries begin with, and what EXPLAIN adds to it."""
+def explain_within(goal: Within, plan_at: PlanAt, explain: Callable[..., Answer]) -> Answer:
+    """The answer to EXPLAIN: that of the first try, and the most that all of them may cost."""
     plan = _plan_try(goal, plan_at, _FIRST_TRY)
     how = "grows by what is surely lacking" if _is_normal(plan) else "grows by what is lacking"
-    return plan, f"\n  WITHIN       begins with this and {how} until reached: at most {float(MOST)} in all"
+    more = f"\n  WITHIN       begins with this and {how} until reached: at most {float(_MOST)} in all"
+    first = explain((plan,), more=more)
+    assert first.price is not None
+    return replace(first, price=replace(first.price, most=_MOST))
 
 
 def _plan_try(goal: Within, plan_at: PlanAt, epsilon: Fraction) -> QueryPlan:
@@ -323,7 +326,7 @@ def answer_within(goal: Within, delta: Fraction, plan_at: PlanAt, measure: Measu
         parts = [*(parts if plan.selection is None else ()), (plan, noisy)]
         normal = _is_normal(plan)
         lack, wanted = find_lack(*average_answers(parts), goal.amount, _SURE if normal else _UNSURE)
-        left = MOST - _add_up(asked, delta)
+        left = _MOST - _add_up(asked, delta)
         # A value near zero is never within a share of itself; its interval says how near it is.
         if lack <= 1 or left <= 0:
             return _conclude(goal, parts, _add_up(charged, delta), reached=lack <= 1)

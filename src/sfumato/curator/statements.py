@@ -298,16 +298,13 @@ class Desk:
     def _answer_within(
         self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
-        from sfumato.curator.explain import MOST, answer_within, plan_first
+        from sfumato.curator.explain import answer_within, explain_within
 
         def plan_at(epsilon: Fraction) -> QueryPlan:
             return self.plan(replace(statement, within=None, epsilon=epsilon), catalog, clip=False)
 
         if statement.explain:
-            plan, more = plan_first(goal, plan_at)
-            first = self.explain((plan,), more=more)
-            assert first.price is not None
-            return replace(first, price=replace(first.price, most=MOST))
+            return explain_within(goal, plan_at, self.explain)
         return answer_within(goal, statement.delta, plan_at, partial(self.measure, progress=progress))
 
     def answer_public(self, statement: Statement, *, rows: bool = True) -> pa.Table:

@@ -563,20 +563,6 @@ def choose_ranks(
     return Ranked((answer, window), count_moved(unit) / (_COUNTED * epsilon))
 
 
-def answer_reach(choice: PrivateChoice) -> int:
-    """The number of ranks that a quantile is wrong by at most, in 95 of 100 answers.
-
-    Where values are about as dense on both sides of the answer, its error in ranks is a two-sided
-    exponential. MIN and MAX aim inside on purpose. There a choice misses the best score by more than t with
-    probability at most (candidates) * exp(-rate * t), and the best score is 0: some cell holds the rank.
-    """
-    assert isinstance(choice.drawn, Ranked)
-    rank = choice.drawn.ranks[0]
-    candidates = choice.measure.steps + 3 if rank.shift else 1
-    far = math.log(candidates / MISS) / float(rank.rate) + abs(rank.shift)
-    return math.ceil(far / (choice.measure.quantile or Fraction(0)).denominator)
-
-
 def normal_width(share: float) -> float:
     """How many standard deviations normal noise exceeds with a probability of `share`."""
     return NormalDist().inv_cdf(1 - share / 2)
