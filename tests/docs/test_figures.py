@@ -29,7 +29,7 @@ UNSTORED = {
         "pushdown",
         "related",
     ),
-    *("scale", "serve", "serve_timing", "sql", "tables", "toolboxes", "wide", "within"),
+    *("scale", "serve_timing", "sql", "tables", "toolboxes", "wide", "within"),
 }
 UNNAMED = {
     "audit.md": 2,
