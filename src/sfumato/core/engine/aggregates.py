@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -39,10 +39,6 @@ from sfumato.core.engine.sealed import NUMBER, Sealed, register_columns
 from sfumato.core.errors import refuse
 from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, Table
-
-if TYPE_CHECKING:
-    pass
-
 
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62

@@ -200,11 +200,8 @@ class Session(ABC):
 
     def find_labelled(self, label: str) -> list[tuple[int, int]]:
         """The charges with a label, each by the entry of its answer, 0 if there is none, and its number."""
-        rows = (
-            []
-            if self.bare
-            else self.run("SELECT answered, charge FROM labels WHERE label = ?", label.encode())
-        )
+        asked = "SELECT answered, charge FROM labels WHERE label = ?"
+        rows = [] if self.bare else self.run(asked, label.encode())
         return sorted((int(str(answered)), int(str(charge))) for answered, charge in rows)
 
     def insert_entry(self, entry: Entry) -> None:
