@@ -29,6 +29,11 @@ OTHERS = (
     ("ana", "DP-SELECT 0.05 COUNT(DISTINCT resident) AS residents FROM incidents"),
     ("bela", "DP-SELECT 0.1 month, COUNT(*) AS records FROM incidents GROUP BY month"),
 )
+TOGETHER = (
+    "neighbourhood, COUNT(*) AS n FROM incidents GROUP BY neighbourhood",
+    "COUNT(*) AS n FROM incidents WHERE neighbourhood = 'Harbour'",
+    "COUNT(*) AS n FROM incidents",
+)
 
 
 class Visitor:
@@ -90,8 +95,21 @@ def take_pictures(visitor: Visitor, link: str) -> None:
     visitor.keep("serve-price.png", height=620)
     visitor.press("[value=buy]")
     visitor.keep("serve-answer.png", height=1040)
+    visitor.fill(
+        ".tools details", title="Noise complaints by month", note="For the noise team.", name="Noise"
+    )
+    visitor.press(".tools details button.primary")
+    visitor.go(f"/ask?sql={quote(OTHERS[0][1])}")
+    visitor.press("[value=buy]")
+    visitor.fill(".tools details", title="Incidents of the year", note="All of them, by what was reported.")
+    visitor.press(".tools details button.primary")
+    visitor.keep("serve-dashboard.png", height=700)
     visitor.go("/ask/choose?by=month&from+month=1&to+month=6&rung=1")
-    visitor.keep("serve-choose.png", height=900)
+    visitor.keep("serve-choose.png", height=960)
+    for asked in TOGETHER:
+        visitor.go(f"/ask?sql={quote(f'DP-SELECT 0.15 {asked}')}")
+        visitor.press("[value=basket]")
+    visitor.keep("serve-basket.png", height=620)
     visitor.login("ada")
     visitor.go("/")
     visitor.keep("serve-overview.png", height=700)

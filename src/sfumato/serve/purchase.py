@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.core.errors import ApprovalNeeded, BudgetExceeded, ChargeKept
-from sfumato.core.exact import format_exact, format_short
+from sfumato.core.exact import format_exact, format_short, parse_exact
 from sfumato.serve.clock import next_reply
 from sfumato.serve.facts import explain_cost, sum_day
 
@@ -32,6 +32,7 @@ _PRICED = re.compile(
     r"\s*dp[-_]select\s+(?:free|(?:fresh\s+)?(?:within\s+[\d.eE+-]+\s*%?|[\d.eE+-]+)(?:\s+delta\s+[\d.eE+-]+)?)\s",
     re.IGNORECASE,
 )
+_MOST_PLANNED = 1000
 OF_DAY = "it is what a steward lets you spend in 24 hours"
 
 
@@ -93,10 +94,12 @@ class Purchases:
         self._state = state
         self._settings = settings
         self._jobs = jobs
+        self._planned: dict[str, dict[str, Any]] = {}  # baskets; a plan follows from the project file alone
 
     def renew(self, curator: Curator, settings: Settings) -> None:
         """Buys from now on from another curator, after what is being bought."""
         self._curator, self._settings = curator, settings
+        self._planned.clear()
 
     def hold(self, user: User) -> AbstractContextManager[object]:
         """Returns the turn of who has a limit of a day, on all servers: two would both fit into the rest."""
@@ -204,18 +207,23 @@ class Purchases:
 
     def explain_together(self, ask: AskedStatement) -> dict[str, Any]:
         """Returns what the questions of a basket would err, together and one by one, and whether they fit."""
-        workload, left, above = (
-            self._plan_together(ask),
-            self.find_left(ask.user),
-            self.find_unasked(ask.user),
-        )
-        share = float(workload.epsilon) / len(workload.statements)
-        return {
-            **workload.to_record(),
+        left, above = self.find_left(ask.user), self.find_unasked(ask.user)
+        key = f"{ask.user.name} {ask.digest}"  # who has views of their own may mean something else
+        plan = self._planned.get(key)
+        if plan is None:
+            workload = self._plan_together(ask)
+            share = float(workload.epsilon) / len(workload.statements)
             # Of one answer the variance falls with the square of its epsilon.
-            "alone": sum(share * max(1.0, each.variance_ratio) ** 0.5 for each in workload.statements),
-            "admitted": workload.admitted and workload.epsilon <= left,
-            "approval": above is not None and workload.epsilon > above,
+            alone = sum(share * max(1.0, each.variance_ratio) ** 0.5 for each in workload.statements)
+            plan = {**workload.to_record(), "alone": alone}
+            if len(self._planned) >= _MOST_PLANNED:
+                self._planned.clear()
+            self._planned[key] = plan
+        epsilon = parse_exact(ask.epsilon, name="epsilon")
+        return {
+            **plan,
+            "admitted": epsilon <= left,
+            "approval": above is not None and epsilon > above,
             "left": format_exact(left),
         }
 
