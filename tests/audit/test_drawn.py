@@ -24,7 +24,7 @@ STATEMENTS = {
     "Gaussian": "DELTA 1e-7 region, COUNT(*), SUM(fare) FROM t GROUP BY region",
     "chosen groups": "DELTA 1e-7 note, COUNT(*), AVG(fare) FROM t GROUP BY note",
     "levels": "region, ok, COUNT(*), SUM(fare) FROM t GROUP BY ROLLUP(region, ok)",
-    "quantile": "region, MEDIAN(fare), MIN(debt) FROM t GROUP BY region",
+    "quantile": "region, MEDIAN(fare), QUANTILE(fare, 0.95), MIN(debt) FROM t GROUP BY region",
     "all quantiles": "ok, APPROX_QUANTILES(fare, 4) FROM t GROUP BY ok",
     "labels": "region, TOP(month, 2), MODE(note IN ('n1')) FROM t GROUP BY region",
     "bins": "HISTOGRAM(fare, 6) FROM t",
