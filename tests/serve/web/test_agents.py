@@ -57,14 +57,14 @@ def test_tools_are_listed_and_answer(site):
         "visits",
         "clinics",
     }
-    sql = COUNT.replace("0.5", "FRESH 0.2")
-    assert call_tool(site, "explain", sql=sql)["structuredContent"]["epsilon"] == 0.2
+    sql = COUNT.replace("0.5", "FRESH 0.22")
+    assert call_tool(site, "explain", sql=sql)["structuredContent"]["epsilon"] == 0.22
     assert site.spent() == before
     answer = call_tool(site, "ask", sql=sql)
-    assert answer["structuredContent"]["spent"] == 0.2
+    assert answer["structuredContent"]["spent"] == 0.22
     assert json.loads(answer["content"][0]["text"]) == answer["structuredContent"]
     assert call_tool(site, "ask", sql=sql)["structuredContent"]["repeated"]
-    assert site.spent() == pytest.approx(before + 0.2)
+    assert site.spent() == pytest.approx(before + 0.22)
     assert call_tool(site, "budget")["structuredContent"]["share"]["total"] == 30
 
 
