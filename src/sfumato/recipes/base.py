@@ -92,6 +92,13 @@ class Product:
     varied: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.files) - set(EXTRA_FILES))
+        if unknown:
+            raise RecipeError(
+                f"a release has no file {unknown[0]!r}; a recipe may add {', '.join(EXTRA_FILES)}"
+            )
+
 
 T = TypeVar("T")
 
