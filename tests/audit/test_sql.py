@@ -632,9 +632,7 @@ def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
         _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
 
 
-@pytest.mark.parametrize(
-    "name", ["public groups", "open groups", "private bounds", "added up", "all quantiles"]
-)
+@pytest.mark.parametrize("name", ["public groups", "open groups", "private bounds", "all quantiles"])
 @pytest.mark.parametrize("cap", [1, 4, 64])
 def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkeypatch, name, cap):
     monkeypatch.setattr(asks, "choose_records", lambda counts, plan: cap)

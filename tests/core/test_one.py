@@ -13,9 +13,7 @@ KINDS = {"laplace", "gaussian"}
 
 # Who asks for a kind: what it means, what it costs, how it is drawn; what a user wrote.
 MEANING = {"core/law.py", "core/noise/thresholds.py", "core/cost/cost.py", "core/cost/parallel.py"}
-USER_INPUT = {
-    f"recipes/{name}.py" for name in ("cell_counts", "field_groups", "hierarchy", "quantiles", "user_counts")
-}
+USER_INPUT = {"recipes/field_groups.py", "recipes/shared/counts.py"}
 # Audits find out for themselves what a law is; the others release no table, and name mechanisms so.
 APART = {"audit", "choose.py", "holdout", "local"}
 

@@ -192,8 +192,8 @@ class Curator:
             answered = self._find_kept(plan, ledger.find_answer) is not None
             begun = self._find_kept(plan, ledger.find_progress) is not None
         admitted = answered or begun or report.admits(plan.costs)
-        if records is None and report.entries:
-            from sfumato.curator.explain import find_released_size
+        if records is None and any(each.purpose == "statement" for each in report.list_last(100)):
+            from sfumato.curator.explain import find_released_size  # which reads SQL, as few commands do
 
             records = find_released_size(report, self._ledger(), plan.table.name)
         return Check(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ from sfumato.core.algebra.measures import ADDED, CAPS
 from sfumato.core.cost.curves import mu_to_epsilon
 from sfumato.core.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.core.exact import format_exact, round_up
-from sfumato.core.ledger.chain import ChargeEntry
 from sfumato.curator.reuse import finish_measured
 from sfumato.sql.clips import explain_clips, explain_cutting, explain_noise
 from sfumato.sql.expected import SIZES, expected_errors, note_conditions, note_noise
@@ -67,7 +65,6 @@ _MOST_GROWTH, _UNSURE = 8, -0.5
 # (docs/proofs/refinement.md).
 _MISSES = ((0.3, 0.045), (0.5, 0.027), (0.7, 0.012), (math.inf, 0.001))
 
-_MOST_LOOKED_AT = 200  # entries, of which every other one is an answer
 _RECORDS = "records(*)"
 _LONGEST_NAME = 100
 
@@ -240,8 +237,8 @@ def find_released_size(report: BudgetReport, ledger: Ledger, table: str) -> int 
 
     Privacy: post-processing of noisy answers that were paid for.
     """
-    for entry in islice(reversed(report.entries), _MOST_LOOKED_AT):
-        if not isinstance(entry, ChargeEntry) or entry.table != table:
+    for entry in reversed(report.list_last(100)):
+        if entry.table != table:
             continue
         description = entry.description
         noises = description.get("noise")

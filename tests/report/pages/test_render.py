@@ -27,6 +27,8 @@ def test_what_is_missing_is_an_error_and_not_a_gap():
 def test_a_template_escapes_and_asks_nobody(name):
     text = (resources.files("sfumato.report.pages") / "templates" / name).read_text()
     assert not re.search(r"\|\s*safe\b|autoescape", text)
+    # A release's own report, which may run no script and reach nothing.
+    text = re.sub(r'<iframe class="report" src="/api/reports/[^"]*" [^>]*sandbox=""', "", text)
     served = name.startswith("serve/")  # these may ask their own server; the others are whole by themselves
     for sign in (
         "http:",

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.core.algebra.measures import MOST_STEPS, Clip, tally_norms
 from sfumato.core.engine.arrays import to_arrow, to_numpy
 from sfumato.core.engine.base import TrueCounts, cell_code
 from sfumato.core.engine.counts import (
@@ -33,6 +32,7 @@ from sfumato.core.exact import Withheld
 from sfumato.core.facts.table import UNIT, code_name
 
 if TYPE_CHECKING:
+    from sfumato.core.algebra.measures import Clip
     from sfumato.core.engine.sealed import Sealed
     from sfumato.core.facts.table import Table
     from sfumato.core.questions.counts import IndividualCounts
@@ -332,6 +332,9 @@ def hold_to_norm(
         root = np.sqrt(first * 2.0**52 + second * 2.0**27 + third)
         norms = np.floor(root * (1 + 2.0**-50)).astype(np.int64) + 1
     if clip.bound is None:
+        # Here, since most commands count cells, and need no statement's language.
+        from sfumato.core.algebra.measures import MOST_STEPS, tally_norms
+
         return tally_norms(np.minimum(norms, MOST_STEPS).astype(np.int64))
     norms = np.repeat(norms, sizes)
     over = norms > clip.bound
