@@ -645,6 +645,20 @@ def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkey
         assert find_violation(moved, without) is None, individual
 
 
+@pytest.mark.parametrize("name", ["added up", "several levels"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_levels_of_what_is_held_to_a_norm_move_by_no_more(tmp_path, monkeypatch, name, neighbours):
+    bench = Bench(tmp_path, monkeypatch, records='"private"', neighbours=neighbours)
+    assert any(noise.measure.clip for plan in bench.plan(STATEMENTS[name]) for noise in plan.noises)
+    # A plan that holds to norms is charged with the counts of individuals by norm, which are a plan themselves.
+    costs = [cost for plan in bench.plan(STATEMENTS[name]) for noise in plan.noises for cost in noise.costs]
+    records = [bench.record(CROWD + person(each), STATEMENTS[name])[1] for each in INDIVIDUALS]
+    others = [bench.record(CROWD, STATEMENTS[name])[1]] if neighbours == "add-remove" else records
+    for moved in records:
+        for other in others:
+            assert _find_distance(moved, other, costs) is None
+
+
 def test_exchanging_an_individual_moves_two_of_the_counts_by_records(tmp_path, monkeypatch):
     monkeypatch.setattr(asks, "choose_records", lambda counts, plan: 2)
     bench = Bench(tmp_path, monkeypatch, records='"private"', neighbours="replace")
