@@ -650,7 +650,7 @@ def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkey
 def test_levels_of_what_is_held_to_a_norm_move_by_no_more(tmp_path, monkeypatch, name, neighbours):
     bench = Bench(tmp_path, monkeypatch, records='"private"', neighbours=neighbours)
     assert any(noise.measure.clip for plan in bench.plan(STATEMENTS[name]) for noise in plan.noises)
-    # A plan that holds to norms is charged with the counts of individuals by norm, which are a plan themselves.
+    # What holds to norms is charged with the counts of individuals by norm, which are a plan themselves.
     costs = [cost for plan in bench.plan(STATEMENTS[name]) for noise in plan.noises for cost in noise.costs]
     records = [bench.record(CROWD + person(each), STATEMENTS[name])[1] for each in INDIVIDUALS]
     others = [bench.record(CROWD, STATEMENTS[name])[1]] if neighbours == "add-remove" else records

@@ -827,7 +827,8 @@ def run_case(world, sides, draw):
         one = sides[0].ask(asked, mode="on")  # exact answers may be more than a recipe was made for
     two = sides[1].ask(asked, opened=opened, answers=one.noise.answers)
     again = None
-    if one.error is None and draw.random() < 0.15:
+    # The third side is not asked each case: what was answered before is charged there.
+    if one.error is None and draw.random() < 0.15 and one.charges:
         again = sides[2].ask(asked, opened=opened, answers=one.noise.answers)
     return asked, opened, one, two, again
 

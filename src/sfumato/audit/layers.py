@@ -18,7 +18,7 @@ import numpy as np
 from sfumato.audit.blackbox import Sample, certify_samples, summarize
 from sfumato.audit.bounds import binomial_tail, chi_square_tail
 from sfumato.audit.neighbours import MOST_RECORDS
-from sfumato.audit.noise_off import compare_neighbours, run_base
+from sfumato.audit.noise_off import compare_neighbours, log_chances, run_base
 from sfumato.audit.one_run import try_canaries
 from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.audit.targets import Harness
@@ -191,9 +191,9 @@ def _check_laws(
         progress(f"noise law: {kind}")
         drawn = add_noise(np.zeros(draws, np.int64), kind=kind, scale=scale)
         tests += [(f"{kind} of scale {float(scale):.6g}", each) for each in fit_law(drawn, kind, scale)]
-    for each in [each for each in requests if each.kind == "choice"][:_MOST_LAWS]:
+    for each in [each for each in requests if each.kind in ("choice", "flip")][:_MOST_LAWS]:
         progress("noise law: choices")
-        tests.append((f"choice at rate {float(each.scale):.6g}", _fit_choice(each, draws)))
+        tests.append((f"{each.kind} at rate {float(each.scale):.6g}", _fit_choice(each, draws)))
     for each in [each for each in requests if each.kind == "sparse"][:_MOST_LAWS]:
         progress("noise law: occupied cells")
         tests += [("noise on occupied cells", chance) for chance in _fit_sparse(each)]
@@ -266,14 +266,12 @@ def _expect_law(kind: str, scale: float, edges: Whole) -> tuple[Floats, float]:
 
 def _fit_choice(request: NoiseRequest, draws: int) -> float:
     row = request.true_values[0]
-    rate = float(request.scale)
-    below = np.array([float(int(row.max()) - int(score)) for score in row])
-    weights = np.exp(-np.minimum(rate * below, 700.0))
+    chances = np.exp(log_chances(row.tolist(), request.scale, kind=request.kind))
     count = max(1, min(draws, 2**22 // row.size))
-    drawn = exponential_choice(np.tile(row, (count, 1)), rate=request.scale)
-    order = np.argsort(-weights, kind="stable")
-    counts = np.bincount(drawn, minlength=row.size)[order]
-    return _chi_square(counts, (weights / weights.sum())[order])
+    draw = exponential_choice if request.kind == "choice" else permute_and_flip
+    drawn = draw(np.tile(row, (count, 1)), rate=request.scale)
+    order = np.argsort(-chances, kind="stable")
+    return _chi_square(np.bincount(drawn, minlength=row.size)[order], chances[order])
 
 
 def _fit_sparse(request: NoiseRequest) -> tuple[float, ...]:

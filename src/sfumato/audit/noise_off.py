@@ -217,8 +217,9 @@ def measure_difference(base: NoiseRequest, other: NoiseRequest) -> Difference:
     return Difference({place: after - before for place, before, after in moved})
 
 
-def measure_choice(scores: Whole, difference: Difference, rate: Fraction) -> tuple[Fraction, float]:
+def measure_choice(request: NoiseRequest, difference: Difference) -> tuple[Fraction, float]:
     """Measures the loss of a choice on two tables: by the range of moved scores, and exactly."""
+    scores, rate = request.true_values, request.scale
     candidates = scores.shape[1]
     bound, exact = Fraction(0), 0.0
     by_row: dict[int, dict[int, int]] = {}
@@ -229,21 +230,42 @@ def measure_choice(scores: Whole, difference: Difference, rate: Fraction) -> tup
         bound += rate * (max(moved) - min(moved))
         base = [int(score) for score in scores[row]]
         other = [score + amount for score, amount in zip(base, moved, strict=True)]
-        exact += float(np.abs(_log_chances(base, rate) - _log_chances(other, rate)).max())
+        one, two = (log_chances(each, rate, kind=request.kind) for each in (base, other))
+        exact += float(np.abs(one - two).max())
     return bound, exact
 
 
-def _log_chances(scores: list[int], rate: Fraction) -> Floats:
+def log_chances(scores: list[int], rate: Fraction, *, kind: str) -> Floats:
+    """Returns the logarithms of the chances of all candidates, by the exponential mechanism or by flips.
+
+    Of permute-and-flip: if candidates come at times that are uniform in [0, 1], the one chosen shows heads,
+    and whoever came before tails. Its chance is heads * integral of the product of 1 - t * heads of others.
+
+    >>> np.exp(log_chances([0, 0, -1], Fraction(1), kind="flip")).round(6)
+    array([0.438687, 0.438687, 0.122626])
+    """
     most = max(scores)
     below = np.array([float(most - each) for each in scores])
     logs = -np.minimum(float(rate) * below, 1e6)
-    return np.asarray(logs - np.log(np.exp(logs).sum()))
+    heads = np.exp(logs)
+    if kind == "choice":
+        return np.asarray(logs - np.log(heads.sum()))
+    values, places, counts = np.unique(heads, return_inverse=True, return_counts=True)
+    # The product falls as exp(-t * sum of heads) does, so panels begin there and double up to 1.
+    panels = math.ceil(math.log2(heads.sum())) + 3
+    edges = np.concatenate([[0.0], 2.0 ** np.arange(-panels, 1)])
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    half = np.diff(edges)[:, None] / 2
+    times = (edges[:-1, None] + half * (1 + nodes)).ravel()
+    tails = -np.outer(times, values)
+    products = np.exp(np.log1p(tails) @ counts) * (half * weights).ravel()
+    return np.asarray(logs + np.log(products @ (1 / (1 + tails)))[places])
 
 
 def find_excess(request: NoiseRequest, difference: Difference, cost: Cost) -> str | None:
     """Returns how a request breaks what its cost declares, or None; in exact arithmetic."""
     if request.kind in ("choice", "flip"):
-        bound, _ = measure_choice(request.true_values, difference, request.scale)
+        bound, _ = measure_choice(request, difference)
         if bound > cost.scale:
             return f"scores move by epsilon {float(bound):.6g}, declared {float(cost.scale):.6g}"
     elif cost.norm == "L2":
@@ -270,12 +292,10 @@ def add_losses(
         match request.kind:
             case "gaussian" if request.sampling < 1:
                 continue
-            case "flip":  # whose likelihoods are no weights
-                continue
             case "gaussian":
                 squares += float(Fraction(difference.l2_squared) / request.scale**2)
-            case "choice":
-                plain += measure_choice(request.true_values, difference, request.scale)[1]
+            case "choice" | "flip":
+                plain += measure_choice(request, difference)[1]
             case _:
                 plain += float(difference.l1 / request.scale)
     if not pure:
