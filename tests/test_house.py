@@ -115,7 +115,7 @@ CEILINGS = {
     "class names in four modules or more": 0,
     "rooms at the top": 20,
     "lines of source": 103_313,
-    "lines of tests": 72_967,
+    "lines of tests": 72_965,
 }
 
 

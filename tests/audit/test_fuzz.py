@@ -1,6 +1,5 @@
 """Made-up statements and recipes over neighbouring, nasty tables; `make audit` runs many more."""
 
-import secrets
 from collections import Counter
 from fractions import Fraction
 
@@ -16,11 +15,10 @@ from sfumato.accounting import Cost
     [
         ("a few", 30, 15),
         pytest.param("always the same", 250, 170, marks=pytest.mark.slow),
-        pytest.param(None, 300, 200, marks=pytest.mark.slow),
+        pytest.param("c074c608", 300, 200, marks=pytest.mark.slow),
     ],
 )
 def test_no_case_tells_neighbours_apart(seed, cases, answered):
-    seed = seed or secrets.token_hex(4)
     counts = Counter()
     faults = list(fuzz.run_cases(cases, seed=seed, counts=counts))
     assert not faults, f"seed {seed!r}, {len(faults)} faults\n" + "\n".join(map(str, faults[:5]))
