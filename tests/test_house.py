@@ -114,8 +114,8 @@ CEILINGS = {
     "modules with a single importer": 58,
     "class names in four modules or more": 0,
     "rooms at the top": 20,
-    "lines of source": 103_313,
-    "lines of tests": 72_965,
+    "lines of source": 103_319,
+    "lines of tests": 72_966,
 }
 
 

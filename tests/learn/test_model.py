@@ -128,6 +128,7 @@ def test_a_number_has_no_classes():
 
 def test_an_estimator_is_fitted_already():
     estimator = make().to_sklearn()
+    assert estimator.feature_names_in_ == list(make().stored)
     assert estimator.fit(rows()) is estimator
     assert estimator.classes_.tolist() == ["no", "yes"]
     assert estimator.predict(rows()).tolist() == make().predict(rows()).tolist()

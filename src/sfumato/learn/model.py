@@ -402,6 +402,11 @@ class _Estimator:
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    @property
+    def feature_names_in_(self) -> list[str]:
+        """Return the columns that new data must have, by scikit-learn's name."""
+        return list(self.model.stored)
+
     def fit(self, data: TableLike, target: object = None) -> _Estimator:
         """Return the same model: it was fitted privately, and is not fitted again."""
         del data, target
